@@ -1,0 +1,1 @@
+"""Experiments for differentially private training: clip norms, algorithms, and epsilons that are true."""

@@ -1,0 +1,269 @@
+"""The configuration schema, and every check that needs no data.
+
+Hydra composes YAML into these classes, so that a misspelt key fails at once. `load` turns the composed configuration
+into checked values; nothing downstream reads a raw one. Numbers that may be given as one value or as a list are typed
+`Any` in the schema and become tuples here, because a Hydra float accepts nan, inf and -1 and a Hydra list no scalar.
+"""
+
+import difflib
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from hydra.core.config_store import ConfigStore
+from omegaconf import MISSING, DictConfig, ListConfig, OmegaConf
+
+NOISE_MODES = ("independent", "shared")
+ENGINES = ("packed", "opacus")
+SELECT_ON = ("test", "validation")
+ACCOUNTANTS = ("rdp", "prv", "pld")
+
+
+class ConfigError(ValueError):
+    """A setting that cannot be used. The message names the key, the rule, what was given and the way out."""
+
+
+def one_of(key: str, value: Any, known: Sequence[str]) -> str:
+    """`value` if it is a known name, else an error that lists the known ones."""
+    if value in known:
+        return str(value)
+    close = difflib.get_close_matches(str(value), known, n=1)
+    hint = f" (did you mean {close[0]}?)" if close else ""
+    raise ConfigError(f"{key} must be one of {', '.join(known)}; got {value!r}{hint}")
+
+
+def _number(key: str, value: Any, kind: type[int] | type[float], rule: str, fits: Callable[[Any], bool]) -> Any:
+    """`value` as an int or float that satisfies the rule."""
+    sane = isinstance(value, kind | int) and not isinstance(value, bool)
+    if not sane or not fits(value):
+        raise ConfigError(f"{key} must be {rule}, got {value!r}")
+    return kind(value)
+
+
+def _numbers(key: str, value: Any, kind: type[int] | type[float], rule: str, fits: Callable[[Any], bool]) -> tuple:
+    """One number or a list of them, each satisfying the rule, duplicates dropped, order kept."""
+    values = value if isinstance(value, list | tuple | ListConfig) else [value]
+    return tuple(dict.fromkeys(_number(key, v, kind, rule, fits) for v in values))
+
+
+def finite_positive(value: float) -> bool:
+    """Whether a number is finite and above zero."""
+    return math.isfinite(value) and value > 0
+
+
+POSITIVE = ("a finite number > 0", finite_positive)
+COUNT = ("a whole number >= 1", lambda v: v >= 1)
+
+
+@dataclass
+class DatasetConfig:
+    """Which data set to load."""
+
+    name: str = MISSING
+
+
+@dataclass
+class ExtractorConfig:
+    """How samples become feature vectors."""
+
+    name: str = MISSING
+
+
+@dataclass
+class ModelConfig:
+    """The head that is trained on the features."""
+
+    name: str = MISSING
+    bias: bool = True
+
+
+@dataclass
+class AlgorithmConfig:
+    """The training algorithm."""
+
+    name: str = MISSING
+
+
+@dataclass
+class DPConfig:
+    """The privacy side. Give exactly one of `target_epsilon` and `noise_multiplier`."""
+
+    target_epsilon: Any = None  # one or several; the noise is calibrated to each
+    noise_multiplier: Any = None  # noise standard deviation / clip norm; 0 means no noise and epsilon = infinity
+    delta: float | None = None  # None: min(1e-5, 1/(2n))
+    accountant: str = "rdp"  # the one that calibrates; all three are reported
+    epsilon_tolerance: float = 0.01  # achieved epsilon lies in [target * (1 - tolerance), target]
+    clip_norm: Any = field(default_factory=list)  # fixed clip norms
+    clip_percentile: Any = field(default_factory=list)  # percentiles of the Lipschitz constants; NOT private
+    percentile_include_bias: bool = False  # whether those constants count the constant 1 of the bias
+
+    def check(self) -> None:
+        """Normalise and check every value of this section."""
+        if (self.target_epsilon is None) == (self.noise_multiplier is None):
+            raise ConfigError(
+                "give exactly one of dp.target_epsilon and dp.noise_multiplier, "
+                f"got {self.target_epsilon!r} and {self.noise_multiplier!r}; set the other one to null"
+            )
+        if self.target_epsilon is not None:
+            self.target_epsilon = _numbers("dp.target_epsilon", self.target_epsilon, float, *POSITIVE)
+        else:
+            rule = ("a finite number >= 0", lambda v: math.isfinite(v) and v >= 0)
+            self.noise_multiplier = _numbers("dp.noise_multiplier", self.noise_multiplier, float, *rule)
+        if self.delta is not None:
+            _number("dp.delta", self.delta, float, "between 0 and 1, both excluded", lambda v: 0 < v < 1)
+        one_of("dp.accountant", self.accountant, ACCOUNTANTS)
+        _number("dp.epsilon_tolerance", self.epsilon_tolerance, float, *POSITIVE)
+        self.clip_norm = self._clip_norms()
+        rule = ("between 0 and 100", lambda v: 0 <= v <= 100)
+        self.clip_percentile = _numbers("dp.clip_percentile", self.clip_percentile, float, *rule)
+        if not self.clip_norm and not self.clip_percentile:
+            raise ConfigError("give at least one of dp.clip_norm and dp.clip_percentile, got neither")
+
+    def _clip_norms(self) -> tuple[float, ...]:
+        """Fixed clip norms; infinity ("no clipping") has no sensitivity bound and so no place beside noise."""
+        noiseless = self.noise_multiplier == (0.0,)
+        if noiseless:
+            return _numbers("dp.clip_norm", self.clip_norm, float, "a number > 0", lambda v: v > 0)
+        rule = POSITIVE[0]
+        values = self.clip_norm if isinstance(self.clip_norm, list | tuple | ListConfig) else [self.clip_norm]
+        if math.inf in values:
+            rule += " (inf needs dp.noise_multiplier=0)"
+        return _numbers("dp.clip_norm", self.clip_norm, float, rule, finite_positive)
+
+
+@dataclass
+class TrainConfig:
+    """The optimisation side. Give exactly one of `epochs` and `steps`."""
+
+    batch_size: int = 500  # expected (Poisson) batch size, the public divisor
+    epochs: Any = None  # one number, or a table {target epsilon: epochs}
+    steps: int | None = None
+    learning_rate: Any = field(default_factory=lambda: [1.0])
+    non_private: bool = True  # also train the non-private baseline
+    last_epochs: int = 5  # the reported accuracy is the mean over this many last epochs
+    validation_fraction: float = 0.1  # held out of the training set under select_on=validation
+
+    def check(self) -> None:
+        """Normalise and check every value of this section."""
+        _number("train.batch_size", self.batch_size, int, *COUNT)
+        if (self.epochs is None) == (self.steps is None):
+            raise ConfigError(
+                "give exactly one of train.epochs and train.steps, "
+                f"got {self.epochs!r} and {self.steps!r}; set the other one to null"
+            )
+        if isinstance(self.epochs, Mapping):
+            self.epochs = {float(e): self._count("train.epochs", v) for e, v in self.epochs.items()}
+        elif self.epochs is not None:
+            self._count("train.epochs", self.epochs)
+        else:
+            self._count("train.steps", self.steps)
+        self.learning_rate = _numbers("train.learning_rate", self.learning_rate, float, *POSITIVE)
+        if not self.learning_rate:
+            raise ConfigError("train.learning_rate must name at least one learning rate, got none")
+        _number("train.last_epochs", self.last_epochs, int, *COUNT)
+        rule = ("between 0 and 1, both excluded", lambda v: 0 < v < 1)
+        _number("train.validation_fraction", self.validation_fraction, float, *rule)
+
+    @staticmethod
+    def _count(key: str, value: Any) -> int:
+        return _number(key, value, int, *COUNT)
+
+    def epochs_for(self, target_epsilon: float | None) -> int | None:
+        """Epochs at a target epsilon; the longest entry of a table where there is no target. None: `steps` rules."""
+        if not isinstance(self.epochs, Mapping):
+            return self.epochs
+        if target_epsilon is None:
+            return max(self.epochs.values())
+        if target_epsilon not in self.epochs:
+            raise ConfigError(
+                f"train.epochs has no entry for target epsilon {target_epsilon:g}, only for "
+                f"{', '.join(f'{e:g}' for e in self.epochs)}; add one or give a single number"
+            )
+        return self.epochs[target_epsilon]
+
+
+@dataclass
+class ComputeConfig:
+    """Where and how fast; nothing here may change a result."""
+
+    device: str = "cpu"
+    runs_per_program: int = 336  # how many runs advance in one set of matrix products
+
+
+@dataclass
+class TrackingConfig:
+    """Where results are mirrored to."""
+
+    name: str = "none"
+    project: str = "dpexp"
+    mode: str = "offline"
+
+
+@dataclass
+class Config:
+    """A whole experiment."""
+
+    name: str = MISSING  # the study: names the results folder, the table and the figure
+    data_root: str = "data"
+    output_dir: str = "outputs"
+    dataset: DatasetConfig = field(default_factory=DatasetConfig)
+    extractor: ExtractorConfig = field(default_factory=ExtractorConfig)
+    model: ModelConfig = field(default_factory=ModelConfig)
+    algorithm: AlgorithmConfig = field(default_factory=AlgorithmConfig)
+    dp: DPConfig = field(default_factory=DPConfig)
+    train: TrainConfig = field(default_factory=TrainConfig)
+    compute: ComputeConfig = field(default_factory=ComputeConfig)
+    tracking: TrackingConfig = field(default_factory=TrackingConfig)
+    seeds: Any = field(default_factory=lambda: [0])
+    select_on: str = "test"
+    noise: str = "independent"
+    engine: str = "packed"
+
+    def check(self) -> None:
+        """Normalise and check every section, then what spans several."""
+        self.dp.check()
+        self.train.check()
+        rule = ("a whole number >= 0", lambda v: v >= 0)
+        self.seeds = _numbers("seeds", self.seeds, int, *rule)
+        if not self.seeds:
+            raise ConfigError("seeds must name at least one seed, got none")
+        one_of("select_on", self.select_on, SELECT_ON)
+        one_of("noise", self.noise, NOISE_MODES)
+        one_of("engine", self.engine, ENGINES)
+        _number("compute.runs_per_program", self.compute.runs_per_program, int, *COUNT)
+        for target in self.dp.target_epsilon or ():
+            self.train.epochs_for(target)
+
+    @property
+    def study(self) -> str:
+        """The study's name, extended by every choice that must not share a results folder with the default one."""
+        parts = [self.name]
+        parts += [self.select_on] if self.select_on != "test" else []
+        parts += [f"{self.noise}_noise"] if self.noise != "independent" else []
+        parts += [self.engine] if self.engine != "packed" else []
+        return "-".join(parts)
+
+
+def register() -> None:
+    """Make the schema known to Hydra, so that composition checks every key."""
+    store = ConfigStore.instance()
+    store.store(name="schema", node=Config)
+
+
+def load(composed: DictConfig) -> Config:
+    """Resolve and check a composed configuration.
+
+    Raises: ConfigError, whose message names the key.
+    """
+    config = OmegaConf.to_object(composed)
+    assert isinstance(config, Config), "compose from conf/config.yaml, which builds on the schema"
+    config.check()
+    return config
+
+
+def plain(config: Config) -> dict[str, Any]:
+    """The configuration as nested built-in values, for records and trackers."""
+    container = asdict(config)
+    assert isinstance(container, dict)
+    return {str(key): value for key, value in container.items()}

@@ -1,0 +1,106 @@
+"""Splits -> Features: checked float vectors that a head is trained on."""
+
+import hashlib
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from dpexp.config import one_of
+from dpexp.data import DataError, Split, Splits
+
+
+@dataclass(frozen=True, kw_only=True)
+class Examples:
+    """Feature vectors x [n, d] (float32) with labels y [n] (int64)."""
+
+    x: Tensor
+    y: Tensor
+
+    def __len__(self) -> int:
+        return len(self.y)
+
+    def to(self, device: str | torch.device) -> "Examples":
+        """The same examples on another device."""
+        return Examples(x=self.x.to(device), y=self.y.to(device))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Features:
+    """What training and reporting know about a data set. `digest` identifies the content of all arrays."""
+
+    dataset: str
+    extractor: str
+    train: Examples
+    test: Examples
+    num_classes: int
+    source: str
+    digest: str
+
+
+def check(x: np.ndarray, y: np.ndarray, num_classes: int, part: str) -> Examples:
+    """Features and labels as tensors, or a DataError that says what is wrong with them.
+
+    x: [n, d] of any real dtype; computed on in float32. y: [n] whole numbers in 0..num_classes-1.
+    """
+    if x.ndim != 2 or len(x) == 0:
+        raise DataError(f"{part} features must be a table of n >= 1 rows and d columns, got shape {x.shape}")
+    if y.shape != (len(x),):
+        raise DataError(f"{part} needs one label a row: {len(x)} feature rows, labels of shape {y.shape}")
+    if not np.issubdtype(y.dtype, np.integer) or y.min() < 0 or y.max() >= num_classes:
+        bad = y.min() if y.min() < 0 else y.max()
+        raise DataError(f"{part} labels must be integers 0..{num_classes - 1}, found {bad} ({y.dtype})")
+    x = np.ascontiguousarray(x, dtype=np.float32)
+    broken = ~np.isfinite(x).all(axis=1)
+    if broken.any():
+        raise DataError(f"{part} has {broken.sum()} rows with NaN or infinity, the first is row {broken.argmax()}")
+    return Examples(x=torch.from_numpy(x), y=torch.from_numpy(y.astype(np.int64)))
+
+
+def _warn_about_duplicates(examples: Examples, dataset: str) -> None:
+    """The unit of privacy is one row: a person with two rows is covered only once."""
+    rows = examples.x.numpy()
+    distinct = len({hashlib.blake2b(row.tobytes(), digest_size=16).digest() for row in rows})
+    if distinct < len(rows):
+        warnings.warn(
+            f"{dataset}: {len(rows) - distinct} duplicate rows in the training features; "
+            "the privacy statement protects one row, not a person who owns several",
+            stacklevel=3,
+        )
+
+
+def _raw(split: Split) -> np.ndarray:
+    """Pixels / 255, flattened: [n, height * width]."""
+    return split.samples.reshape(len(split.samples), -1).astype(np.float32) / 255
+
+
+EXTRACTORS: dict[str, Callable[[Split], np.ndarray]] = {"raw": _raw}
+
+
+def extract(splits: Splits, extractor: str) -> Features:
+    """Feature vectors of a loaded data set.
+
+    Raises: ConfigError for an unknown extractor, DataError for features that cannot be trained on.
+    """
+    one_of("extractor.name", extractor, tuple(EXTRACTORS))
+    parts = {
+        part: check(EXTRACTORS[extractor](split), split.labels, splits.num_classes, f"{splits.name} {part}")
+        for part, split in (("train", splits.train), ("test", splits.test))
+    }
+    _warn_about_duplicates(parts["train"], splits.name)
+    content = hashlib.sha256()
+    for examples in parts.values():
+        content.update(str(tuple(examples.x.shape)).encode())
+        content.update(examples.x.numpy().tobytes())
+        content.update(examples.y.numpy().tobytes())
+    return Features(
+        dataset=splits.name,
+        extractor=extractor,
+        num_classes=splits.num_classes,
+        source=splits.source,
+        digest=content.hexdigest()[:16],
+        **parts,
+    )
