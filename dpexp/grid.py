@@ -1,7 +1,7 @@
 """Config -> [Run] -> [Program]: what is to be trained, who it is, and what can be trained together."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
@@ -105,19 +105,28 @@ def clip_norms(config: Config, train: Examples) -> dict[float, float | None]:
     return found
 
 
+@dataclass(frozen=True, kw_only=True)
+class Cell:
+    """A point of the grid before its learning rate and seed: what is run, and what it costs."""
+
+    method: str
+    mechanism: Mechanism
+    target_epsilon: float | None
+    clip_percentile: float | None
+    account: Account
+
+
 def _budgets(config: Config, n: int, delta: float, cache: Path) -> Iterable[tuple[float | None, int, float]]:
     """(target epsilon, steps, noise multiplier) of every private budget in the grid."""
-    rate = config.train.batch_size / n
     if config.dp.noise_multiplier is not None:
-        for noise_multiplier in config.dp.noise_multiplier:
-            yield None, steps_for(config, None, n), noise_multiplier
+        yield from ((None, steps_for(config, None, n), sigma) for sigma in config.dp.noise_multiplier)
         return
     for target in config.dp.target_epsilon:
         steps = steps_for(config, target, n)
         noise_multiplier = accounting.cached_calibration(
             cache,
             target_epsilon=target,
-            sample_rate=rate,
+            sample_rate=config.train.batch_size / n,
             steps=steps,
             delta=delta,
             accountant=config.dp.accountant,
@@ -126,8 +135,8 @@ def _budgets(config: Config, n: int, delta: float, cache: Path) -> Iterable[tupl
         yield target, steps, noise_multiplier
 
 
-def expand(config: Config, task: Task) -> list[Run]:
-    """Every run of the grid, each once; private runs first, then the non-private baseline.
+def cells(config: Config, task: Task) -> list[Cell]:
+    """Every cell of the grid, private ones first, each with its calibrated noise and its account.
 
     Raises: ConfigError where a setting does not fit the data.
     """
@@ -139,16 +148,15 @@ def expand(config: Config, task: Task) -> list[Run]:
         )
     delta = accounting.resolve_delta(config.dp.delta, n)
     cache = Path(config.output_dir) / "cache" / "accounting"
-    norms = clip_norms(config, task.train)
-    cells = [
-        ("dpsgd", target, steps, noise_multiplier, clip_norm, percentile)
-        for target, steps, noise_multiplier in _budgets(config, n, delta, cache)
-        for clip_norm, percentile in norms.items()
+    points: list[tuple] = [
+        ("dpsgd", *budget, clip_norm, percentile)
+        for budget in _budgets(config, n, delta, cache)
+        for clip_norm, percentile in clip_norms(config, task.train).items()
     ]
     if config.train.non_private:
-        cells.append(("non_private", None, steps_for(config, None, n), 0.0, math.inf, None))
-    runs = {}
-    for method, target, steps, noise_multiplier, clip_norm, percentile in cells:
+        points.append(("non_private", None, steps_for(config, None, n), 0.0, math.inf, None))
+    found = []
+    for method, target, steps, noise_multiplier, clip_norm, percentile in points:
         mechanism = Mechanism(
             n=n,
             expected_batch_size=batch_size,
@@ -156,34 +164,42 @@ def expand(config: Config, task: Task) -> list[Run]:
             clip_norm=clip_norm,
             noise_multiplier=noise_multiplier,
         )
-        account = accounting.cached_account(
-            cache,
-            sample_rate=mechanism.sample_rate,
-            noise_multiplier=noise_multiplier,
-            steps=steps,
-            delta=delta,
-            accountant=config.dp.accountant,
-        )
+        account = accounting.cached_account(cache, mechanism, delta, config.dp.accountant)
         _check_budget(target, account.epsilon, config.dp.epsilon_tolerance)
-        for learning_rate in config.train.learning_rate:
-            for seed in config.seeds:
-                run = Run(
-                    method=method,
-                    features=task.features.digest,
-                    model=config.model.name,
-                    bias=config.model.bias,
-                    mechanism=mechanism,
-                    learning_rate=learning_rate,
-                    seed=seed,
-                    noise=config.noise if noise_multiplier else "none",
-                    engine=config.engine,
-                    validation_fraction=config.train.validation_fraction if task.validation else 0.0,
-                    target_epsilon=target,
-                    clip_percentile=percentile,
-                    account=account,
-                )
-                runs[run.run_id] = run
-    return list(runs.values())
+        found.append(
+            Cell(
+                method=method,
+                mechanism=mechanism,
+                target_epsilon=target,
+                clip_percentile=percentile,
+                account=account,
+            )
+        )
+    return found
+
+
+def expand(config: Config, task: Task) -> list[Run]:
+    """Every run of the grid: cells x learning rates x seeds, each run once.
+
+    Raises: ConfigError where a setting does not fit the data.
+    """
+    runs = (
+        Run(
+            **vars(cell),
+            features=task.features.digest,
+            model=config.model.name,
+            bias=config.model.bias,
+            learning_rate=learning_rate,
+            seed=seed,
+            noise=config.noise if cell.mechanism.noise_multiplier else "none",
+            engine=config.engine,
+            validation_fraction=config.train.validation_fraction if task.validation else 0.0,
+        )
+        for cell in cells(config, task)
+        for learning_rate in config.train.learning_rate
+        for seed in config.seeds
+    )
+    return list({run.run_id: run for run in runs}.values())
 
 
 def _check_budget(target: float | None, achieved: float, tolerance: float) -> None:
@@ -212,3 +228,9 @@ def pack(runs: Iterable[Run], runs_per_program: int) -> list[Program]:
         size = math.ceil(len(group) / parts)
         programs += [Program(runs=tuple(group[i : i + size])) for i in range(0, len(group), size)]
     return programs
+
+
+def missing(programs: Iterable[Program], done: Collection[str]) -> list[Program]:
+    """What is left to train: programs without the runs whose results are stored."""
+    left = [tuple(run for run in program.runs if run.run_id not in done) for program in programs]
+    return [Program(runs=runs) for runs in left if runs]
