@@ -12,7 +12,7 @@ from synthetic_records import PERCENTILES, baseline, private, record, sweep
 from dpexp import figures
 from dpexp.tables import build
 
-SWEEP = list(sweep(lambda e, p, c: 84.0 - c / 10, seeds=2))
+SWEEP = list(sweep(lambda e, p, c: 84.0 - c / 10, seeds=2, rates=[0.3]))
 
 
 def fashion(records: list[dict]) -> pd.DataFrame:
@@ -81,7 +81,6 @@ def test_an_empty_table_draws_empty_axes() -> None:
 def test_labels_keep_their_distance_and_their_order_and_move_only_if_crowded(positions: list[float]) -> None:
     moved = figures.spread(positions, gap=0.1)
     assert (np.diff(moved) >= 0.1 - 1e-12).all()
-    assert np.mean(moved or [0]) == pytest.approx(np.mean(positions or [0])) if not len(moved) else True
     assert np.sum(moved) == pytest.approx(np.sum(positions))
     if (np.diff(positions) >= 0.1).all():
         assert list(moved) == pytest.approx(positions)

@@ -19,11 +19,16 @@ def judge(records: list[dict]) -> list[Verdict]:
 
 
 def claims(mean: Mean, claim: str) -> list[Verdict]:
-    return [v for v in judge(list(sweep(mean, seeds=1))) if v.claim == claim]
+    # One seed of a sweep lies 0.1 below its mean.
+    return [
+        v
+        for v in judge(list(sweep(lambda *cell: mean(*cell) + 0.1, seeds=1, rates=[0.3])))
+        if v.claim == claim
+    ]
 
 
 def printed(epsilon: float | None, percentile: float | None, clip_norm: float) -> float:
-    """The paper's own number of a cell."""
+    """The paper's own number for a cell."""
     rows = REFERENCE[(REFERENCE["dataset"] == "fashion_mnist") & (REFERENCE["table"] == 6)]
     rows = rows[rows["epsilon"].isna() if epsilon is None else rows["epsilon"] == epsilon]
     if epsilon is not None:
@@ -75,13 +80,13 @@ def test_the_papers_own_rises_are_named() -> None:
 
 def test_the_papers_own_numbers_agree_with_the_paper() -> None:
     for found in claims(printed, "agreement"):
-        assert found.numbers["rms"] == pytest.approx(0.1, abs=1e-9)  # one seed lies 0.1 below
+        assert found.numbers["rms"] == pytest.approx(0.0, abs=1e-9)
         assert found.numbers["cells"] == 7
 
 
 def test_differences_are_a_root_mean_square_and_the_largest_with_its_sign() -> None:
     def off(epsilon: float | None, percentile: float | None, clip_norm: float) -> float:
-        return printed(epsilon, percentile, clip_norm) + 0.1 - 0.7 * (percentile == 40)
+        return printed(epsilon, percentile, clip_norm) - 0.7 * (percentile == 40)
 
     found = claims(off, "agreement")[0]
     assert found.numbers["rms"] == pytest.approx(0.7 / math.sqrt(7))
@@ -107,7 +112,9 @@ def test_mixed_settings_are_not_judged() -> None:
 
 
 def test_features_that_the_paper_does_not_have_are_judged_without_it() -> None:
-    found = judge([r | {"extractor": "scatter"} for r in sweep(lambda e, p, c: 80.0 - c, seeds=1)])
+    found = judge(
+        [r | {"extractor": "scatter"} for r in sweep(lambda e, p, c: 80.0 - c, seeds=1, rates=[0.3])]
+    )
     assert {v.claim for v in found} == {"small_clip_norms", "endpoints", "monotone"}
     assert not any("(paper" in v.sentence for v in found)
 
