@@ -9,7 +9,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from dpexp import lipschitz
+from dpexp import __version__, lipschitz
 from dpexp.accounting import privacy_statement
 from dpexp.config import Config, plain
 from dpexp.grid import Task
@@ -55,8 +55,8 @@ def settings(config: Config, task: Task) -> Record:
 @cache
 def versions() -> dict[str, str]:
     """Versions of what computed the numbers."""
-    names = ("dpexp", "torch", "opacus", "dp-accounting", "numpy")
-    return {name: version(name) for name in names} | {"python": platform.python_version()}
+    names = ("torch", "opacus", "dp-accounting", "numpy")
+    return {"dpexp": __version__, "python": platform.python_version()} | {name: version(name) for name in names}
 
 
 @cache

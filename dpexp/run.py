@@ -48,7 +48,7 @@ def execute(config: Config, console: Console) -> list[Path]:
     train_all(programs, context, folder, progress)
 
     stored = results.read(folder)
-    console.print(tables.terminal(stored))
+    console.print(tables.terminal(tables.build(stored, config.study)[1]))
     return [*tables.write(stored, output, config.study), *figures.write(stored, output, config.study)]
 
 
