@@ -45,7 +45,8 @@ def write_atomic(path: Path, content: bytes | Iterable[bytes]) -> None:
         if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
             free = shutil.disk_usage(path.parent).free
             raise DiskFullError(
-                error.errno, f"no room for {path}: {written:,} bytes were written, {free:,} bytes are free there now"
+                error.errno,
+                f"no room for {path}: {written:,} bytes were written, {free:,} bytes are free there now",
             ) from error
         raise
 

@@ -7,8 +7,9 @@ into checked values; nothing downstream reads a raw one. Numbers that may be giv
 
 import difflib
 import math
+import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, fields, is_dataclass
 from typing import Any
 
 from hydra.core.config_store import ConfigStore
@@ -176,7 +177,8 @@ class ComputeConfig:
     """Where and how fast; nothing here may change a result."""
 
     device: str = "cpu"
-    runs_per_program: int = 336  # how many runs advance in one set of matrix products
+    workers: int | None = None  # programs that train at once; None: one a core, one on an accelerator
+    runs_per_program: int = 112  # how many runs advance in one set of matrix products
 
 
 @dataclass
@@ -220,6 +222,8 @@ class Config:
         one_of("select_on", self.select_on, SELECT_ON)
         one_of("noise", self.noise, NOISE_MODES)
         one_of("engine", self.engine, ENGINES)
+        if self.compute.workers is not None:
+            _number("compute.workers", self.compute.workers, int, *COUNT)
         _number("compute.runs_per_program", self.compute.runs_per_program, int, *COUNT)
         for target in self.dp.target_epsilon or ():
             self.train.epochs_for(target)
@@ -240,6 +244,30 @@ def register() -> None:
     store.store(name="schema", node=Config)
 
 
+def _keys(schema: type, prefix: str = "") -> list[str]:
+    """Every key of the schema by its full name."""
+    found = []
+    for entry in fields(schema):
+        found.append(prefix + entry.name)
+        if is_dataclass(entry.type) and isinstance(entry.type, type):
+            found += _keys(entry.type, f"{prefix}{entry.name}.")
+    return found
+
+
+def check_keys(overrides: Sequence[str]) -> None:
+    """Refuse a misspelt key on the command line with the closest known one; Hydra would only refuse it.
+
+    Raises: ConfigError.
+    """
+    known = _keys(Config)
+    for override in overrides:
+        key, equals, _ = override.partition("=")
+        if equals and re.fullmatch(r"[A-Za-z_.]+", key) and not key.startswith("hydra.") and key not in known:
+            close = difflib.get_close_matches(key, [*known, "+sweep"], n=1)
+            hint = f"did you mean {close[0]}?" if close else f"known keys: {', '.join(known)}"
+            raise ConfigError(f"{key} is not a key of the configuration; {hint}")
+
+
 def load(composed: DictConfig) -> Config:
     """Resolve and check a composed configuration.
 
@@ -253,6 +281,4 @@ def load(composed: DictConfig) -> Config:
 
 def plain(config: Config) -> dict[str, Any]:
     """The configuration as nested built-in values, for records and trackers."""
-    container = asdict(config)
-    assert isinstance(container, dict)
-    return {str(key): value for key, value in container.items()}
+    return asdict(config)

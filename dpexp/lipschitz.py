@@ -19,23 +19,30 @@ def constants(x: Tensor, include_bias: bool) -> Tensor:
     return math.sqrt(2) * torch.sqrt(squared + (1.0 if include_bias else 0.0))
 
 
-def percentile_clip_norms(values: Tensor, percentiles: tuple[float, ...]) -> dict[float, float]:
-    """Clip norm at each percentile of the constants, linearly interpolated. NOT private: computed from the data.
+def percentiles(values: Tensor, at: tuple[float, ...]) -> dict[float, float]:
+    """Percentiles of the constants, linearly interpolated. NOT private: computed from the data.
 
-    Raises: ConfigError for a percentile outside 0..100, or one at which the constants are not finite and positive.
+    Raises: ConfigError for a percentile outside 0..100 or constants that are not finite.
     """
     array = values.cpu().numpy()
     if not np.isfinite(array).all():
         raise ConfigError(f"dp.clip_percentile needs finite constants; {(~np.isfinite(array)).sum()} are not")
-    found: dict[float, float] = {}
-    for percentile in percentiles:
-        if not 0 <= percentile <= 100:
-            raise ConfigError(f"dp.clip_percentile must be between 0 and 100, got {percentile:g}")
-        clip_norm = float(np.percentile(array, percentile))
+    outside = [p for p in at if not 0 <= p <= 100]
+    if outside:
+        raise ConfigError(f"dp.clip_percentile must be between 0 and 100, got {outside[0]:g}")
+    return {p: float(np.percentile(array, p)) for p in at}
+
+
+def percentile_clip_norms(values: Tensor, at: tuple[float, ...]) -> dict[float, float]:
+    """Percentiles of the constants as clip norms. NOT private: computed from the data.
+
+    Raises: ConfigError as `percentiles`, and for a percentile at which the constant is zero.
+    """
+    found = percentiles(values, at)
+    for percentile, clip_norm in found.items():
         if clip_norm <= 0:
             raise ConfigError(
                 f"dp.clip_percentile={percentile:g} gives clip norm {clip_norm:g}, which must be > 0: "
                 "some samples have a zero feature vector; use a higher percentile or a fixed dp.clip_norm"
             )
-        found[percentile] = clip_norm
     return found

@@ -1,12 +1,13 @@
 """Data set name -> Splits: labels and raw samples in the source's own order."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 from dpexp.config import ConfigError, DatasetConfig, one_of
 from dpexp.data.hub import load_hub
 from dpexp.data.idx import fashion_mnist_folder, load_emnist, load_fashion_mnist, load_mnist
-from dpexp.data.splits import FEATURES, IMAGES, TEXTS, DataError, DataMissing, ImageFile, Split, Splits
+from dpexp.data.splits import FEATURES, IMAGES, TEXTS, DataError, MissingDataError, ImageFile, Split, Splits
 
 __all__ = [
     "DATASETS",
@@ -14,7 +15,7 @@ __all__ = [
     "IMAGES",
     "TEXTS",
     "DataError",
-    "DataMissing",
+    "MissingDataError",
     "ImageFile",
     "Split",
     "Splits",
@@ -50,10 +51,11 @@ def check(config: DatasetConfig) -> None:
 def load(config: DatasetConfig, data_root: Path, download: bool = True) -> Splits:
     """Load a data set, from below `data_root` or, if allowed, from its official source.
 
-    Raises: ConfigError for a setting that cannot be used, DataMissing for data that is not here, DataError for a
+    Raises: ConfigError for a setting that cannot be used, MissingDataError for data that is not here, DataError for a
     damaged file.
     """
     check(config)
     if data_root.exists() and not data_root.is_dir():
         raise ConfigError(f"data_root must be a folder, got the file {data_root}")
-    return DATASETS[config.name](config, data_root, download)
+    splits = DATASETS[config.name](config, data_root, download)
+    return replace(splits, source=splits.source.removeprefix(f"{data_root}/"))  # no folder of this machine in results

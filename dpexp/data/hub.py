@@ -8,9 +8,30 @@ from typing import Any
 import numpy as np
 
 from dpexp.config import DatasetConfig
-from dpexp.data.splits import IMAGES, TEXTS, DataError, DataMissing, ImageFile, Samples, Split, Splits
+from dpexp.data.splits import IMAGES, TEXTS, DataError, MissingDataError, ImageFile, Samples, Split, Splits
 
-EMOJI = tuple("❤ 😍 😂 💕 🔥 😊 😎 ✨ 💙 😘 📷 🇺🇸 ☀ 💜 😉 💯 😁 🎄 📸 😜".split())
+EMOJI = (
+    "❤",
+    "😍",
+    "😂",
+    "💕",
+    "🔥",
+    "😊",
+    "😎",
+    "✨",
+    "💙",
+    "😘",
+    "📷",
+    "🇺🇸",
+    "☀",
+    "💜",
+    "😉",
+    "💯",
+    "😁",
+    "🎄",
+    "📸",
+    "😜",
+)
 CIFAR10 = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 
 
@@ -142,7 +163,7 @@ def _columns(source: HubSource, part: str, data_root: Path, download: bool) -> t
             raise DataError(f"{folder}: has {len(files)} of {expected} files of {part}; fetch the missing ones")
         return read_parquet(files, (source.column, "label")), str(folder)
     if not download:
-        raise DataMissing(f"{folder} has no {part}-*.parquet")
+        raise MissingDataError(f"{folder} has no {part}-*.parquet")
     return _from_hub(source, part, folder)
 
 
@@ -154,7 +175,7 @@ def _from_hub(source: HubSource, part: str, folder: Path) -> tuple[dict[str, lis
     try:
         table = datasets.load_dataset(source.repository, source.subset, split=part, revision=source.revision)
     except Exception as error:  # `datasets` raises many unrelated kinds for a missing network
-        raise DataMissing(
+        raise MissingDataError(
             f"{folder} has no {part}-*.parquet and the Hub did not give {place} ({type(error).__name__}: {error}); "
             "put the Parquet files there or set data_root"
         ) from error
@@ -171,13 +192,17 @@ def load_hub(config: DatasetConfig, data_root: Path, download: bool) -> Splits:
         columns, place = _columns(source, part, data_root, download)
         read = image_samples if source.kind == IMAGES else text_samples
         labels = checked_labels(columns["label"], len(source.classes), f"{place} {part}")
-        parts[part], places[part] = Split(samples=read(columns[source.column], f"{place} {part}"), labels=labels), place
+        parts[part], places[part] = (
+            Split(samples=read(columns[source.column], f"{place} {part}"), labels=labels),
+            place,
+        )
     splits = Splits(
         name=config.name,
         kind=source.kind,
         num_classes=len(source.classes),
         source=places["train"],
         classes=source.classes,
-        **parts,
+        train=parts["train"],
+        test=parts["test"],
     )
     return splits.sized(*source.sizes, config.sizes)

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from dpexp.config import DatasetConfig, one_of
-from dpexp.data.splits import IMAGES, DataError, DataMissing, Split, Splits
+from dpexp.data.splits import IMAGES, DataError, MissingDataError, Split, Splits
 
 SYSTEM_DATASETS = Path("/usr/share/datasets")  # where Debian's dataset-* packages install
 
@@ -20,7 +20,18 @@ EMNIST_SUBSETS = {
     "bymerge": (697_932, 116_323, 47),
     "byclass": (697_932, 116_323, 62),
 }
-FASHION = ("T-shirt/top", "Trouser", "Pullover", "Dress", "Coat", "Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot")
+FASHION = (
+    "T-shirt/top",
+    "Trouser",
+    "Pullover",
+    "Dress",
+    "Coat",
+    "Sandal",
+    "Shirt",
+    "Sneaker",
+    "Bag",
+    "Ankle boot",
+)
 
 
 def read_idx(path: Path, axes: int) -> np.ndarray:
@@ -75,13 +86,13 @@ def _locate(folders: tuple[Path, ...], stem: str, torchvision_class: str, data_r
             options = {"split": "balanced"} if torchvision_class == "EMNIST" else {}
             getattr(torchvision.datasets, torchvision_class)(str(data_root), download=True, **options)
         except (OSError, RuntimeError) as error:
-            raise DataMissing(
+            raise MissingDataError(
                 f"{torchvision_class} is not in {folders[0]} and downloading failed ({error}); "
                 "put its IDX files there or set data_root"
             ) from error
         found = _find_idx(folders, stem)
     if found is None:
-        raise DataMissing(f"{torchvision_class} is not in {' nor in '.join(map(str, folders))}")
+        raise MissingDataError(f"{torchvision_class} is not in {' nor in '.join(map(str, folders))}")
     return found.parent
 
 
@@ -103,7 +114,13 @@ def _mnist_like(
     classes = FASHION if torchvision_class == "FashionMNIST" else tuple("0123456789")
     train, test = (_idx_split((folder,), prefix, 10) for prefix in ("train", "t10k"))
     splits = Splits(
-        name=config.name, kind=IMAGES, train=train, test=test, num_classes=10, source=str(folder), classes=classes
+        name=config.name,
+        kind=IMAGES,
+        train=train,
+        test=test,
+        num_classes=10,
+        source=str(folder),
+        classes=classes,
     )
     return splits.sized(60_000, 10_000, config.sizes)
 

@@ -14,7 +14,7 @@ class DataError(ValueError):
     """A data file that is damaged or not what it should be. The message names the file."""
 
 
-class DataMissing(DataError):
+class MissingDataError(DataError):
     """Data that is not on this machine and was not, or could not be, downloaded."""
 
 

@@ -18,13 +18,13 @@ import numpy as np
 from dpexp import data
 from dpexp.cache import digest, locked
 from dpexp.config import Config, ConfigError
-from dpexp.data import DataError, DataMissing, Splits
+from dpexp.data import DataError, MissingDataError, Splits
 from dpexp.features import extractors, fingerprint, store
 from dpexp.features.encoders import Encoder, matmul_precision
-from dpexp.features.extraction import Progress, extract_part, shards, silent
-from dpexp.features.values import Examples, Features, check, warn_about_duplicates
+from dpexp.features.extraction import Extraction, Progress, extract_part, shards, silent
+from dpexp.features.values import Examples, Features, check, hold_out, warn_about_duplicates
 
-__all__ = ["Examples", "Features", "check", "load", "obtain"]
+__all__ = ["Examples", "Features", "check", "hold_out", "load", "obtain"]
 
 log = logging.getLogger(__name__)
 LIBRARIES = ("dpexp", "torch", "torchvision", "transformers", "timm", "numpy", "pillow")
@@ -61,7 +61,7 @@ def request(config: Config) -> Request:
     try:
         splits = data.load(config.dataset, Path(config.data_root), download=False)
         extractors.check_kind(config.extractor, splits.name, splits.kind)
-    except DataMissing:
+    except MissingDataError:
         splits = None
     recipe = extractors.recipe(config.dataset, config.extractor)
     title = config.dataset.title if config.dataset.name == "custom" else config.dataset.name
@@ -185,7 +185,8 @@ def _build(config: Config, wanted: Request, progress: Progress, rebuild: bool) -
             shutil.rmtree(folder, ignore_errors=True)
         with matmul_precision(config.extractor.tf32):
             size = config.extractor.batch_size
-            cut = [extract_part(encoder, s, part, folder, size, progress) for part, s in splits.parts().items()]
+            work = Extraction(encoder=encoder, folder=folder, batch_size=size, progress=progress)
+            cut = [extract_part(work, part, split) for part, split in splits.parts().items()]
         header = _header(config, wanted, splits, encoder, sum(cut))
         _assemble(path, folder, splits, header, config.dataset.on_nonfinite)
         shutil.rmtree(folder)
@@ -200,7 +201,8 @@ def obtain(config: Config, progress: Progress = silent, rebuild: bool = False) -
     wanted = request(config)
     found = None if rebuild else _cached(wanted)
     features, header = found or _build(config, wanted, progress, rebuild)
-    features = replace(features, extractor=extractors.label(config.extractor))
+    source = wanted.splits.source if wanted.splits else features.source
+    features = replace(features, extractor=extractors.label(config.extractor), source=source)
     warn_about_duplicates(features.train, features.dataset)
     return features, header
 
@@ -211,5 +213,3 @@ def load(config: Config, progress: Progress = silent) -> Features:
     Raises: ConfigError for settings, DataError for data or weights, DiskFullError.
     """
     return obtain(config, progress)[0]
-
-

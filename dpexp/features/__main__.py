@@ -15,42 +15,15 @@ from hydra import compose, initialize_config_dir
 from hydra.errors import HydraException
 from omegaconf.errors import OmegaConfBaseException
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TextColumn, TimeRemainingColumn
 
 from dpexp import config as configuration
 from dpexp import features
 from dpexp.cache import DiskFullError
 from dpexp.config import Config, ConfigError
 from dpexp.data import DataError
-from dpexp.features import store
+from dpexp.features import bar, store
 
 CONF = Path(__file__).resolve().parents[2] / "conf"
-
-
-class RateColumn(ProgressColumn):
-    """Rows a second."""
-
-    def render(self, task: Task) -> str:
-        """The current rate."""
-        return f"{task.speed:,.0f} rows/s" if task.speed else ""
-
-
-def progress_bar(console: Console) -> Progress:
-    """A bar with counts, rate and time left."""
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), RateColumn(), TimeRemainingColumn())
-    return Progress(*columns, console=console)
-
-
-def follow(bar: Progress) -> features.Progress:
-    """A callback that moves one bar a part."""
-    tasks = {}
-
-    def report(part: str, done: int, total: int) -> None:
-        if part not in tasks:
-            tasks[part] = bar.add_task(part, total=total)
-        bar.update(tasks[part], completed=done)
-
-    return report
 
 
 def composed(overrides: list[str]) -> Config:
@@ -64,7 +37,10 @@ def describe(header: store.Header, path_name: str) -> list[str]:
     """What a person wants to know of a cache file."""
     sizes = " + ".join(f"{n:,}" for n, _ in header.shapes.values())
     width = header.shapes["train"][1]
-    lines = [f"{path_name}", f"  {header.dataset} by {header.extractor}: {sizes} rows of {width}, {header.num_classes} classes"]
+    lines = [
+        f"{path_name}",
+        f"  {header.dataset} by {header.extractor}: {sizes} rows of {width}, {header.num_classes} classes",
+    ]
     lines.append(f"  digest {header.digest}, from {header.source}")
     lines += [f"  {header.truncated:,} texts were cut"] if header.truncated else []
     lines += [f"  left out: {', '.join(header.skipped)}"] if header.skipped else []
@@ -100,8 +76,8 @@ def clear(folder: Path, name: str) -> list[str]:
 
 def build(config: Config, rebuild: bool, console: Console) -> list[str]:
     """Extract if needed; a description of the result."""
-    with progress_bar(console) as bar:
-        found, header = features.obtain(config, follow(bar), rebuild)
+    with bar.shown(console) as progress:
+        found, header = features.obtain(config, progress, rebuild)
     return describe(header, f"features {found.digest}")
 
 

@@ -68,7 +68,7 @@ def frozen(model: nn.Module, config: ExtractorConfig, device: str) -> nn.Module:
 @contextmanager
 def matmul_precision(tf32: bool) -> "Iterator[None]":
     """TF32 on or off for matrix products and convolutions, restored afterwards."""
-    matmul, conv = torch.backends.cuda.matmul, torch.backends.cudnn.conv
+    matmul, conv = torch.backends.cuda.matmul, torch.backends.cudnn.conv  # type: ignore[attr-defined]
     before = matmul.fp32_precision, conv.fp32_precision
     matmul.fp32_precision = conv.fp32_precision = "tf32" if tf32 else "ieee"
     try:

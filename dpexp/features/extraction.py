@@ -99,26 +99,35 @@ def _write_shard(path: Path, shard: Shard) -> None:
     write_atomic(path, content.getvalue())
 
 
-def extract_part(
-    encoder: Encoder, split: Split, part: str, folder: Path, batch_size: int, progress: Progress = silent
-) -> int:
-    """Write one split's features as shards below `folder`, skipping the ones that are there. Memory: one shard.
+@dataclass(frozen=True, kw_only=True)
+class Extraction:
+    """An encoder at work: `folder` takes the shards."""
+
+    encoder: Encoder
+    folder: Path
+    batch_size: int
+    progress: Progress = silent
+
+
+def extract_part(work: Extraction, part: str, split: Split) -> int:
+    """Write one split's features as shards, skipping the ones that are there. Memory: one shard.
 
     Returns the number of texts that were cut. Raises: DataError, DiskFullError.
     """
     truncated = 0
     for start in range(0, len(split), SHARD_ROWS):
         rows = np.arange(start, min(start + SHARD_ROWS, len(split)))
-        path = _shard_path(folder, part, start)
+        path = _shard_path(work.folder, part, start)
         shard = read_shard(path)
         if shard is None or len(shard.x) != len(rows):
-            shard = encode(encoder, split.take(rows), batch_size)
+            shard = encode(work.encoder, split.take(rows), work.batch_size)
             if start == 0:
-                folder.mkdir(parents=True, exist_ok=True)
-                require_free(folder, 2 * len(split) * shard.x.shape[1] * shard.x.itemsize)  # shards, then the file
+                work.folder.mkdir(parents=True, exist_ok=True)
+                # The shards, and then the file that is made of them.
+                require_free(work.folder, 2 * len(split) * shard.x.shape[1] * shard.x.itemsize)
             _write_shard(path, shard)
         truncated += shard.truncated
-        progress(part, int(rows[-1]) + 1, len(split))
+        work.progress(part, int(rows[-1]) + 1, len(split))
     return truncated
 
 

@@ -1,4 +1,4 @@
-"""Are these the paper's features? Percentiles of the Lipschitz constants beside the printed ones (paper L, Tables 4-6)."""
+"""Are these the paper's features? Percentiles of the Lipschitz constants beside the printed ones."""
 
 import csv
 from functools import cache

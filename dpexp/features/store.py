@@ -1,4 +1,4 @@
-"""The file that holds extracted features: safetensors with a header that says what it is. Its format lives here alone."""
+"""The file of extracted features: safetensors with a header that says what it is. Its format lives here alone."""
 
 import hashlib
 import json
@@ -71,7 +71,10 @@ def _layout(shapes: dict[str, tuple[int, int]]) -> dict[str, Any]:
     table, offset = {}, 0
     for part in PARTS:
         n, d = shapes[part]
-        for name, dtype, shape, size in ((f"{part}.x", "F32", [n, d], 4 * n * d), (f"{part}.y", "I64", [n], 8 * n)):
+        for name, dtype, shape, size in (
+            (f"{part}.x", "F32", [n, d], 4 * n * d),
+            (f"{part}.y", "I64", [n], 8 * n),
+        ):
             table[name] = {"dtype": dtype, "shape": shape, "data_offsets": [offset, offset + size]}
             offset += size
     return table
@@ -135,7 +138,9 @@ def read(path: Path) -> tuple[Features, Header]:
         arrays = {name: file.get_tensor(name) for name in names}
     for part in PARTS:
         if list(arrays[f"{part}.x"].shape) != header.shapes[part]:
-            raise CacheError(f"its {part} features are {arrays[f'{part}.x'].shape}, the header says {header.shapes[part]}")
+            raise CacheError(
+                f"its {part} features are {arrays[f'{part}.x'].shape}, the header says {header.shapes[part]}"
+            )
     shapes = {part: arrays[f"{part}.x"].shape for part in PARTS}
     labels = {part: arrays[f"{part}.y"] for part in PARTS}
     if content_digest(shapes, lambda part: iter([arrays[f"{part}.x"]]), labels) != header.digest:

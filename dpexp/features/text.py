@@ -34,7 +34,10 @@ def _snapshot(config: ExtractorConfig, download: bool) -> Path:
     assert config.model is not None
     return Path(
         snapshot_download(
-            config.model, revision=config.revision, allow_patterns=list(PATTERNS), local_files_only=not download
+            config.model,
+            revision=config.revision,
+            allow_patterns=list(PATTERNS),
+            local_files_only=not download,
         )
     )
 
@@ -95,8 +98,9 @@ def build_encoder(config: ExtractorConfig, device: str) -> Encoder:
         raise DataError(f"{folder}: cannot be read as an encoder ({type(error).__name__}: {error})") from error
     if not tokenizer.is_fast:
         raise DataError(f"{folder}: needs a fast tokenizer (tokenizer.json), which counts what it cuts off")
-    longest = getattr(model.config, "max_position_embeddings", config.max_length)
-    if config.max_length is None or config.max_length > longest:
+    assert config.max_length is not None
+    longest = int(getattr(model.config, "max_position_embeddings", config.max_length))
+    if config.max_length > longest:
         raise ConfigError(f"extractor.max_length must be at most {longest} for {folder.name}, got {config.max_length}")
     model = frozen(model, config, device)
 

@@ -8,7 +8,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from dpexp.config import ConfigError
 from dpexp.data import DataError
+from dpexp.sampling import generator
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,9 +23,9 @@ class Examples:
     def __len__(self) -> int:
         return len(self.y)
 
-    def to(self, device: str | torch.device) -> "Examples":
-        """The same examples on another device."""
-        return Examples(x=self.x.to(device), y=self.y.to(device))
+    def subset(self, rows: Tensor) -> "Examples":
+        """The examples at these rows."""
+        return Examples(x=self.x[rows], y=self.y[rows])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,3 +70,19 @@ def warn_about_duplicates(examples: Examples, dataset: str) -> None:
             "the privacy statement protects one row, not a person who owns several",
             stacklevel=2,
         )
+
+
+def hold_out(examples: Examples, fraction: float) -> tuple[Examples, Examples]:
+    """Split off a random fraction for validation: (rest, held out).
+
+    The split is the same for every seed, so that runs of all seeds protect and train on the same examples.
+    Raises: ConfigError if either part would be empty.
+    """
+    held = round(fraction * len(examples))
+    if not 0 < held < len(examples):
+        raise ConfigError(
+            f"train.validation_fraction={fraction:g} of {len(examples)} training examples leaves an empty part; "
+            "choose another fraction or select_on=test"
+        )
+    order = torch.from_numpy(generator(0, "validation", len(examples)).permutation(len(examples)))
+    return examples.subset(order[held:].sort().values), examples.subset(order[:held].sort().values)

@@ -1,0 +1,149 @@
+"""One run through Opacus' PrivacyEngine: the reference that the packed step is compared with."""
+
+import math
+import threading
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from opacus import PrivacyEngine
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, TensorDataset
+
+from dpexp.config import ConfigError
+from dpexp.grid import Program, Run
+from dpexp.heads import HEADS, Weights
+from dpexp.sampling import torch_generator
+from dpexp.train import Data, Interrupted, Outcome, evaluate
+
+
+@dataclass(frozen=True, kw_only=True)
+class Private:
+    """What Opacus makes of a softmax head, SGD without momentum and the training set."""
+
+    engine: PrivacyEngine
+    module: nn.Module
+    optimizer: Any
+    criterion: Any
+    loader: DataLoader
+
+    def step(self, x: Tensor, y: Tensor) -> float | None:
+        """One noisy update; returns the batch's mean loss, None for an empty batch."""
+        self.optimizer.zero_grad()
+        loss = self.criterion(self.module(x), y)
+        loss.backward()
+        self.optimizer.step()
+        return float(loss.item()) if len(y) else None
+
+
+def make_private(run: Run, data: Data, grad_sample_mode: str = "hooks") -> Private:
+    """Wrap a run's head in Opacus.
+
+    Raises: ConfigError where Opacus would sample at another rate than the mechanism states: it always uses
+    1 / ceil(n / batch size).
+    """
+    inputs, mechanism = data.train, run.mechanism
+    if mechanism.n % mechanism.expected_batch_size:
+        raise ConfigError(
+            f"engine=opacus needs a train.batch_size that divides n={mechanism.n}, got "
+            f"{mechanism.expected_batch_size:g}: Opacus would sample at another rate; use engine=packed"
+        )
+    device = inputs.x.device
+    module = nn.Linear(inputs.x.shape[1], data.num_classes, bias=False, dtype=inputs.x.dtype)  # x holds the 1
+    nn.init.zeros_(module.weight)
+    batches = torch_generator(torch.device("cpu"), run.seed, "opacus batches")
+    engine = PrivacyEngine(accountant="rdp")
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Secure RNG turned off")  # the privacy statement says so
+        module, optimizer, *criterion, loader = engine.make_private(
+            module=module.to(device),
+            optimizer=torch.optim.SGD(module.parameters(), lr=run.learning_rate),
+            criterion=nn.CrossEntropyLoss(),
+            data_loader=DataLoader(
+                TensorDataset(inputs.x, inputs.y),
+                batch_size=int(mechanism.expected_batch_size),
+                generator=batches,
+            ),
+            noise_multiplier=mechanism.noise_multiplier,
+            max_grad_norm=mechanism.clip_norm,
+            noise_generator=torch_generator(device, run.run_id, "opacus noise"),
+            grad_sample_mode=grad_sample_mode,
+        )
+    assert loader.sample_rate == mechanism.sample_rate
+    assert optimizer.expected_batch_size == mechanism.expected_batch_size
+    return Private(
+        engine=engine,
+        module=module,
+        optimizer=optimizer,
+        criterion=criterion[0] if criterion else nn.CrossEntropyLoss(),
+        loader=loader,
+    )
+
+
+def train_with_opacus(
+    program: Program,
+    data: Data,
+    *,
+    checkpoint: Path | None = None,
+    on_epoch: Callable[[int], None] = lambda run_steps: None,
+    stop: threading.Event | None = None,
+) -> list[Outcome]:
+    """Train a program of one private run with Opacus; the same arguments and outcome as `train.train`.
+
+    No checkpoint is kept: a run of this engine that is cut off starts again.
+    """
+    (run,) = program.runs
+    if run.model != "softmax" or run.method != "dpsgd":
+        raise ConfigError(
+            f"engine=opacus trains dpsgd on a softmax head, got {run.method} on {run.model}; "
+            "use engine=packed or train.non_private=false"
+        )
+    started, private, history, done = time.monotonic(), make_private(run, data), {}, 0
+    batches = _endless(private.loader)
+    for end in run.evaluation_steps:
+        losses = [private.step(*next(batches)) for _ in range(done, end)]
+        on_epoch(end - done)
+        done = end
+        weights = (private.module.weight.detach()[None],)
+        for name, value in (_evaluations(weights, data) | {"train_loss": _mean(losses)}).items():
+            history.setdefault(name, []).append(value)
+        if stop is not None and stop.is_set():
+            raise Interrupted
+    accounted = sum(steps for _, _, steps in private.engine.accountant.history)
+    assert accounted == run.mechanism.steps, "trained steps equal accounted steps"
+    train_accuracy, _ = evaluate(HEADS["softmax"], weights, data.train)
+    return [
+        Outcome(
+            run=run,
+            history=history,
+            train_accuracy=float(train_accuracy),
+            weights=(weights[0][0].clone(),),
+            seconds=time.monotonic() - started,
+        )
+    ]
+
+
+def _endless(loader: DataLoader) -> Iterator[tuple[Tensor, Tensor]]:
+    """Fresh Poisson batches for ever; one pass of Opacus' loader is only 1 / q of them."""
+    while True:
+        yield from loader
+
+
+def _mean(losses: list[float | None]) -> float:
+    """Mean loss of the batches that were not empty; NaN if all were."""
+    seen = [loss for loss in losses if loss is not None]
+    return sum(seen) / len(seen) if seen else math.nan
+
+
+def _evaluations(weights: Weights, data: Data) -> dict[str, float]:
+    """Accuracy and loss on the test set and, if there is one, the validation set."""
+    found = {}
+    for part, inputs in (("test", data.test), ("validation", data.validation)):
+        if inputs is not None:
+            accuracy, loss = evaluate(HEADS["softmax"], weights, inputs)
+            found |= {f"{part}_accuracy": float(accuracy), f"{part}_loss": float(loss)}
+    return found

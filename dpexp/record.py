@@ -1,0 +1,134 @@
+"""Outcome -> record: everything a reader of one result needs to know about it."""
+
+import platform
+import subprocess
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from functools import cache
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from dpexp import lipschitz
+from dpexp.accounting import privacy_statement
+from dpexp.config import Config, plain
+from dpexp.grid import Task
+from dpexp.results import FORMAT, Record
+from dpexp.train import Outcome
+
+PERCENTILES = (0.0, 10.0, 20.0, 40.0, 80.0, 100.0)  # the ones that paper L prints
+
+
+@dataclass(frozen=True, kw_only=True)
+class Context:
+    """What all records of one experiment share. candidates: how many runs the best one is chosen from."""
+
+    config: Config
+    task: Task
+    settings: Record
+    candidates: int
+
+
+def settings(config: Config, task: Task) -> Record:
+    """What must agree between the runs of one table."""
+    return {
+        "dataset": task.features.dataset,
+        "extractor": task.features.extractor,
+        "model": config.model.name,
+        "features": task.features.digest,
+        "model.bias": config.model.bias,
+        "algorithm": config.algorithm.name,
+        "train.batch_size": config.train.batch_size,
+        "train.epochs": config.train.epochs,
+        "train.steps": config.train.steps,
+        "train.last_epochs": config.train.last_epochs,
+        "train.validation_fraction": config.train.validation_fraction if task.validation else 0.0,
+        "dp.delta": config.dp.delta,
+        "dp.accountant": config.dp.accountant,
+        "dp.percentile_include_bias": config.dp.percentile_include_bias,
+        "select_on": config.select_on,
+        "noise": config.noise,
+        "engine": config.engine,
+    }
+
+
+@cache
+def versions() -> dict[str, str]:
+    """Versions of what computed the numbers."""
+    names = ("dpexp", "torch", "opacus", "dp-accounting", "numpy")
+    return {name: version(name) for name in names} | {"python": platform.python_version()}
+
+
+@cache
+def git_commit() -> str | None:
+    """Commit of the code, with "+" if files differ from it; None outside a git checkout."""
+    folder = Path(__file__).parent
+
+    def ask(*words: str) -> str:
+        return subprocess.run(["git", *words], cwd=folder, capture_output=True, text=True, check=True).stdout
+
+    try:
+        return ask("rev-parse", "HEAD").strip() + ("+" if ask("status", "--porcelain", "--", ".").strip() else "")
+    except (OSError, subprocess.CalledProcessError):
+        return None
+
+
+def fingerprint(config: Config, task: Task) -> dict[str, Any]:
+    """Percentiles of the training set's Lipschitz constants: they tell features apart. NOT private."""
+    include_bias = config.dp.percentile_include_bias
+    constants = lipschitz.constants(task.train.x, include_bias)
+    found = {f"{p:g}": float(f"{v:.6g}") for p, v in lipschitz.percentiles(constants, PERCENTILES).items()}
+    return {"include_bias": include_bias, "percentiles": found}
+
+
+def build(outcome: Outcome, context: Context) -> Record:
+    """The self-describing record of one run, in the schema that aggregate.py reads."""
+    run, config, features = outcome.run, context.config, context.task.features
+    account = run.account
+    history = {name: [float(f"{v:.6g}") for v in values] for name, values in outcome.history.items()}
+    return {
+        "format": FORMAT,
+        "run_id": run.run_id,
+        "study": config.study,
+        "method": run.method,
+        "dataset": features.dataset,
+        "extractor": features.extractor,
+        "features": features.digest,
+        "source": features.source,
+        "model": {"name": run.model, "bias": run.bias},
+        "num_classes": features.num_classes,
+        "dimension": features.train.x.shape[1],
+        "mechanism": asdict(run.mechanism)
+        | {"sample_rate": run.mechanism.sample_rate, "noise_std": run.mechanism.noise_std},
+        "clip_percentile": run.clip_percentile,
+        "lipschitz": fingerprint(config, context.task),
+        "learning_rate": run.learning_rate,
+        "seed": run.seed,
+        "select_on": config.select_on,
+        "last_epochs": config.train.last_epochs,
+        "noise": run.noise,
+        "engine": run.engine,
+        "epochs": len(history["test_accuracy"]),
+        "privacy": {"target_epsilon": run.target_epsilon, **asdict(account)}
+        | {
+            "statement": privacy_statement(
+                run.mechanism,
+                account,
+                noise=run.noise,
+                clip_percentile=run.clip_percentile,
+                select_on=config.select_on,
+                candidates=context.candidates,
+            )
+        },
+        "history": {"epoch": list(range(1, len(history["test_accuracy"]) + 1)), **history},
+        "train_accuracy": float(f"{outcome.train_accuracy:.6g}"),
+        "status": "diverged" if outcome.diverged else "done",
+        "weights_sha256": outcome.weights_sha256,
+        "seconds": round(outcome.seconds, 3),
+        "device": config.compute.device,
+        "settings": context.settings,
+        "config": plain(config),
+        "versions": versions(),
+        "git_commit": git_commit(),
+        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+    }

@@ -1,0 +1,95 @@
+"""The store of results: one self-describing record a run, one strict-JSON file a finished program.
+
+A program's records are written together, under a temporary name and then moved into place. A file that exists is
+therefore complete, several processes may write to one folder, and a sweep that was cut off resumes by looking.
+"""
+
+import json
+import math
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from dpexp.cache import write_atomic
+from dpexp.config import ConfigError
+
+FORMAT = 1
+Record = dict[str, Any]
+
+
+class ResultsError(ValueError):
+    """A results file that cannot be understood. The message names the file and the line."""
+
+
+def encode(value: Any) -> Any:
+    """A value in strict JSON's terms: infinity becomes the string "inf", NaN becomes null, tuples become lists."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return None if math.isnan(value) else ("inf" if value > 0 else "-inf")
+    if isinstance(value, dict):
+        return {str(key): encode(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [encode(item) for item in value]
+    return value
+
+
+def append(folder: Path, name: str, records: Iterable[Record]) -> Path:
+    """Add the records of one finished program as the file `<name>.jsonl`, whole or not at all."""
+    lines = [json.dumps(encode(record), allow_nan=False, separators=(",", ":")) for record in records]
+    path = folder / f"{name}.jsonl"
+    write_atomic(path, ("\n".join(lines) + "\n").encode())
+    return path
+
+
+def _refuse_constant(text: str) -> Any:
+    raise ValueError(f"{text} is not JSON")
+
+
+def _parse(path: Path) -> Iterable[Record]:
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+        try:
+            record = json.loads(line, parse_constant=_refuse_constant)
+            found = record["format"]
+        except (ValueError, KeyError, TypeError) as error:
+            raise ResultsError(f"{path}, line {number}: not a result record ({error}); move the file away") from error
+        if found != FORMAT:
+            raise ResultsError(f"{path}, line {number}: format {found}, this version reads {FORMAT}")
+        yield record
+
+
+def read(folder: Path) -> list[Record]:
+    """All records of a results folder, each run once, in a fixed order. A missing folder holds none.
+
+    Raises: ResultsError for a file that is not strict JSON lines of this format.
+    """
+    records = {r["run_id"]: r for path in sorted(folder.glob("*.jsonl")) for r in _parse(path)}
+    return list(records.values())
+
+
+def check_settings(folder: Path, settings: Record, stored: Iterable[Record]) -> None:
+    """Refuse to mix, in one study, runs of the same features whose settings differ.
+
+    settings: everything that must agree between the runs of a table, by configuration key. Raises: ConfigError.
+    """
+    wanted = encode(settings)
+    for record in stored:
+        have = record["settings"]
+        if any(have[key] != wanted[key] for key in ("dataset", "extractor", "model")):
+            continue
+        differing = [key for key in wanted if have.get(key) != wanted[key]]
+        if differing:
+            raise ConfigError(
+                f"{folder} holds runs with {', '.join(f'{key}={have.get(key)}' for key in differing)}; this "
+                f"experiment has {', '.join(f'{key}={wanted[key]}' for key in differing)}. One table cannot mix "
+                f"them: give this experiment a name of its own, for example name={folder.name}_2"
+            )
+
+
+def require_writable(folder: Path) -> None:
+    """Fail before training, not after it, where results cannot be stored. Raises: ConfigError."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(f"output_dir: cannot create {folder} ({error}); choose another output_dir") from error
+    if not os.access(folder, os.W_OK):
+        raise ConfigError(f"output_dir: cannot write to {folder}; choose another output_dir")

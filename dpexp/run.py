@@ -1,0 +1,108 @@
+"""Hydra entry: `python -m dpexp.run +sweep=clipnorm` composes a configuration and runs it to its table and figure."""
+
+import json
+import logging
+import shlex
+import signal
+import sys
+from pathlib import Path
+
+import hydra
+from hydra.core.hydra_config import HydraConfig
+from hydra.types import RunMode
+from omegaconf import DictConfig
+from rich.console import Console
+
+from dpexp import config as configuration
+from dpexp import features, figures, grid, record, results, tables
+from dpexp.cache import DiskFullError, write_atomic
+from dpexp.config import Config, ConfigError
+from dpexp.data import DataError
+from dpexp.features import bar
+from dpexp.progress import Progress, plan_table
+from dpexp.results import ResultsError
+from dpexp.sweep import train_all
+from dpexp.train import Interrupted
+
+CONF = str(Path(__file__).resolve().parent.parent / "conf")
+EXPECTED_ERRORS = (ConfigError, DataError, DiskFullError, ResultsError)
+
+
+def execute(config: Config, console: Console) -> list[Path]:
+    """The whole pipeline, from a checked configuration to the paths of its table and figure."""
+    output = Path(config.output_dir)
+    folder = output / "results" / config.study
+    with bar.shown(console) as progress:
+        found = features.load(config, progress)
+    console.print(f"{found.dataset}: {len(found.train):,} / {len(found.test):,} from {found.source}")
+    task = grid.prepare(config, found)
+    runs = grid.expand(config, task)
+    settings = record.settings(config, task)
+    stored = results.read(folder)
+    results.require_writable(folder)
+    results.check_settings(folder, settings, stored)
+
+    done = {r["run_id"] for r in stored}
+    console.print(plan_table(runs, done))
+    programs = grid.missing(grid.pack(runs, config.compute.runs_per_program), done)
+    shown = Progress(console, config.study, programs, finished=sum(run.run_id in done for run in runs))
+    context = record.Context(config=config, task=task, settings=settings, candidates=len(runs))
+    train_all(programs, context, folder, shown)
+
+    stored = results.read(folder)
+    console.print(tables.terminal(stored))
+    return [*tables.write(stored, output, config.study), *figures.write(stored, output, config.study)]
+
+
+def _write_status(status: str, **details: object) -> None:
+    """Say in the job's own log folder how it ended; a launcher may not."""
+    folder = Path(HydraConfig.get().runtime.output_dir)
+    write_atomic(folder / "status.json", json.dumps({"status": status, **details}, default=str).encode())
+
+
+def _fail(error: Exception, console: Console) -> None:
+    """Report a job's error at once. Alone, the program ends; in a multirun the other jobs go on."""
+    _write_status("failed", error=f"{type(error).__name__}: {error}")
+    expected = isinstance(error, EXPECTED_ERRORS)
+    console.print(f"[bold red]error:[/bold red] {error}" if expected else "[bold red]failed[/bold red]", highlight=False)
+    if not expected or HydraConfig.get().mode == RunMode.MULTIRUN:
+        raise error
+    sys.exit(2)
+
+
+@hydra.main(config_path=CONF, config_name="config", version_base="1.3")
+def _job(composed: DictConfig) -> None:
+    """One Hydra job: run a composed configuration and say how it ended."""
+    console = Console()
+    try:
+        paths = execute(configuration.load(composed), console)
+    except Interrupted:
+        _write_status("interrupted")
+        console.print("Interrupted. What is finished is stored; the same command goes on from there:")
+        console.print(f"  python -m dpexp.run {shlex.join(sys.argv[1:])}", highlight=False, soft_wrap=True)
+        sys.exit(130)
+    except Exception as error:
+        _fail(error, console)
+    else:
+        _write_status("done", paths=paths)
+        console.print("Written:", *(f"\n  {path}" for path in paths), highlight=False, soft_wrap=True)
+
+
+def _stop_like_ctrl_c(*_: object) -> None:
+    raise KeyboardInterrupt
+
+
+def main() -> None:
+    """Check the command line's keys, then hand over to Hydra."""
+    logging.captureWarnings(True)
+    signal.signal(signal.SIGTERM, _stop_like_ctrl_c)
+    configuration.register()
+    try:
+        configuration.check_keys(sys.argv[1:])
+    except ConfigError as error:
+        sys.exit(f"error: {error}")
+    _job()
+
+
+if __name__ == "__main__":
+    main()

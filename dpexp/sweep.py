@@ -1,0 +1,92 @@
+"""[Program] -> stored records: several programs at once, one a core, each stored as soon as it is finished."""
+
+import os
+import threading
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from contextlib import contextmanager
+from pathlib import Path
+
+import torch
+
+from dpexp import record, results, tracking
+from dpexp.config import Config, ConfigError
+from dpexp.grid import Program
+from dpexp.opacus_engine import train_with_opacus
+from dpexp.progress import Progress
+from dpexp.train import Data, Interrupted, Outcome, train
+
+TRAINERS = {"packed": train, "opacus": train_with_opacus}
+
+
+def workers(config: Config) -> int:
+    """How many programs train at once: one a core, or one on an accelerator.
+
+    Two programs of one thread each beat one program of two threads: they never wait for each other.
+    """
+    if config.compute.device != "cpu":
+        return 1
+    return config.compute.workers or len(os.sched_getaffinity(0))
+
+
+@contextmanager
+def _one_thread_each(count: int) -> Iterator[ThreadPoolExecutor]:
+    """A pool of workers whose torch calls stay on the worker's own core; the global setting is restored."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(max(1, before // count))
+    try:
+        with ThreadPoolExecutor(count) as pool:
+            yield pool
+    finally:
+        torch.set_num_threads(before)
+
+
+def _device(config: Config) -> str:
+    device = config.compute.device
+    if device.startswith("cuda") and not torch.cuda.is_available():
+        raise ConfigError(f"compute.device={device} needs a CUDA GPU and torch finds none; use compute=cpu")
+    return device
+
+
+def train_all(programs: Sequence[Program], context: record.Context, folder: Path, progress: Progress) -> None:
+    """Train every program and store its records; longest first, so that no core idles at the end.
+
+    Raises: Interrupted after Ctrl-C or SIGTERM; the first error of a program once the others are done.
+    """
+    config, stop = context.config, threading.Event()
+    if not programs:
+        return
+    on_device = Data.of(context.task, config.model.bias, _device(config))
+    errors: list[BaseException] = []
+
+    def one(program: Program) -> list[Outcome]:
+        checkpoint = _checkpoint(config, program)
+        trainer = TRAINERS[program.runs[0].engine]
+        return trainer(program, on_device, checkpoint=checkpoint, on_epoch=progress.advance, stop=stop)
+
+    with progress, tracking.mirror(config) as mirror, _one_thread_each(workers(config)) as pool:
+        ordered = sorted(programs, key=lambda program: -program.run_steps)
+        futures: dict[Future[list[Outcome]], Program] = {pool.submit(one, p): p for p in ordered}
+        try:
+            for future in as_completed(futures):
+                error = future.exception()
+                if error is not None:
+                    errors.append(error)
+                    progress.failed(futures[future], error)
+                    continue
+                records = [record.build(outcome, context) for outcome in future.result()]
+                results.append(folder, futures[future].program_id, records)
+                _checkpoint(config, futures[future]).unlink(missing_ok=True)
+                progress.finished(records)
+                mirror(records)
+        except KeyboardInterrupt:
+            stop.set()
+            pool.shutdown(wait=True, cancel_futures=True)
+            raise Interrupted from None
+    if errors:
+        raise errors[0]
+
+
+def _checkpoint(config: Config, program: Program) -> Path:
+    """Where a program's progress is kept until it is finished."""
+    return Path(config.output_dir) / "checkpoints" / f"{program.program_id}.pt"
