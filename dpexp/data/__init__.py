@@ -5,9 +5,12 @@ from dataclasses import replace
 from pathlib import Path
 
 from dpexp.config import ConfigError, DatasetConfig, one_of
+from dpexp.data.custom import load_custom
 from dpexp.data.hub import load_hub
 from dpexp.data.idx import fashion_mnist_folder, load_emnist, load_fashion_mnist, load_mnist
-from dpexp.data.splits import FEATURES, IMAGES, TEXTS, DataError, MissingDataError, ImageFile, Split, Splits
+from dpexp.data.photos import load_caltech256, load_cifar10, load_cifar100, load_food101
+from dpexp.data.pixels import leave_out_undecodable
+from dpexp.data.splits import FEATURES, IMAGES, TEXTS, DataError, ImageFile, MissingDataError, Split, Splits
 
 __all__ = [
     "DATASETS",
@@ -15,8 +18,8 @@ __all__ = [
     "IMAGES",
     "TEXTS",
     "DataError",
-    "MissingDataError",
     "ImageFile",
+    "MissingDataError",
     "Split",
     "Splits",
     "fashion_mnist_folder",
@@ -31,7 +34,11 @@ DATASETS: dict[str, Callable[[DatasetConfig, Path, bool], Splits]] = {
     "tweeteval_emotion": load_hub,
     "emotion": load_hub,
     "imdb": load_hub,
-    "cifar10": load_hub,
+    "cifar10": load_cifar10,
+    "cifar100": load_cifar100,
+    "caltech256": load_caltech256,
+    "food101": load_food101,
+    "custom": load_custom,
 }
 
 
@@ -58,4 +65,7 @@ def load(config: DatasetConfig, data_root: Path, download: bool = True) -> Split
     if data_root.exists() and not data_root.is_dir():
         raise ConfigError(f"data_root must be a folder, got the file {data_root}")
     splits = DATASETS[config.name](config, data_root, download)
+    if config.on_bad_image == "skip":
+        (train, bad_train), (test, bad_test) = (leave_out_undecodable(split) for split in splits.parts().values())
+        splits = replace(splits, train=train, test=test, skipped=bad_train + bad_test)
     return replace(splits, source=splits.source.removeprefix(f"{data_root}/"))  # no folder of this machine in results

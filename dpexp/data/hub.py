@@ -5,10 +5,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from dpexp.config import DatasetConfig
-from dpexp.data.splits import IMAGES, TEXTS, DataError, MissingDataError, ImageFile, Samples, Split, Splits
+from dpexp.data.labels import checked_labels
+from dpexp.data.splits import IMAGES, TEXTS, DataError, ImageFile, MissingDataError, Samples, Split, Splits
 
 EMOJI = (
     "❤",
@@ -138,19 +137,6 @@ def image_samples(values: Sequence[Any], place: str) -> Samples:
             raise DataError(f"{place}: row {row} must hold the bytes of an image, got {type(content).__name__}")
         files.append(ImageFile(name=f"{place} row {row}", content=content))
     return files
-
-
-def checked_labels(values: Sequence[Any], num_classes: int, place: str) -> np.ndarray:
-    """Labels 0..num_classes-1 as int64 [n]; the data set defines the number of classes, not what happens to occur."""
-    labels = np.asarray(values)
-    bad = ~((labels >= 0) & (labels < num_classes)) if labels.dtype.kind in "iu" else np.ones(len(labels), bool)
-    if bad.any():
-        row = int(bad.argmax())
-        raise DataError(
-            f"{place}: labels must be integers 0..{num_classes - 1}; found {values[row]!r} in row {row} "
-            f"({bad.sum():,} such rows); is this the unlabelled part?"
-        )
-    return labels.astype(np.int64)
 
 
 def _columns(source: HubSource, part: str, data_root: Path, download: bool) -> tuple[dict[str, list[Any]], str]:
