@@ -164,7 +164,14 @@ def cells(config: Config, task: Task) -> list[Cell]:
             clip_norm=clip_norm,
             noise_multiplier=noise_multiplier,
         )
-        account = accounting.cached_account(cache, mechanism, delta, config.dp.accountant)
+        account = accounting.cached_account(
+            cache,
+            sample_rate=mechanism.sample_rate,
+            noise_multiplier=noise_multiplier,
+            steps=steps,
+            delta=delta,
+            accountant=config.dp.accountant,
+        )
         _check_budget(target, account.epsilon, config.dp.epsilon_tolerance)
         found.append(
             Cell(

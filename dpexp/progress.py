@@ -1,5 +1,6 @@
 """What a person sees while a sweep runs: what is going to be trained, how far it is, how long it will take."""
 
+import math
 from collections.abc import Collection, Sequence
 from types import TracebackType
 
@@ -24,9 +25,15 @@ def plan_table(runs: Sequence[Run], done: Collection[str]) -> Table:
         finished = sum(run.run_id in done for run in members)
         row = [method, "–" if target is None else f"{target:g}", f"{account.delta:g}", f"{account.sample_rate:.5f}"]
         row += [f"{account.steps:,}", f"{account.noise_multiplier:g}"]
-        row += ["–" if e is None else "∞" if e == float("inf") else f"{e:.3f}" for e in account.epsilons]
+        row += [_epsilon(e) for e in (account.epsilon_rdp, account.epsilon_prv, account.epsilon_pld)]
         table.add_row(*row, f"{len(members):,}", f"{finished:,}")
     return table
+
+
+def _epsilon(value: float | None) -> str:
+    if value is None:
+        return "–"
+    return "∞" if math.isinf(value) else f"{value:.3f}"
 
 
 class Progress:

@@ -30,7 +30,7 @@ def workers(config: Config) -> int:
 
 
 @contextmanager
-def _one_thread_each(count: int) -> Iterator[ThreadPoolExecutor]:
+def one_thread_each(count: int) -> Iterator[ThreadPoolExecutor]:
     """A pool of workers whose torch calls stay on the worker's own core; the global setting is restored."""
     before = torch.get_num_threads()
     torch.set_num_threads(max(1, before // count))
@@ -64,7 +64,7 @@ def train_all(programs: Sequence[Program], context: record.Context, folder: Path
         trainer = TRAINERS[program.runs[0].engine]
         return trainer(program, on_device, checkpoint=checkpoint, on_epoch=progress.advance, stop=stop)
 
-    with progress, tracking.mirror(config) as mirror, _one_thread_each(workers(config)) as pool:
+    with progress, tracking.mirror(config) as mirror, one_thread_each(workers(config)) as pool:
         ordered = sorted(programs, key=lambda program: -program.run_steps)
         futures: dict[Future[list[Outcome]], Program] = {pool.submit(one, p): p for p in ordered}
         try:

@@ -96,7 +96,7 @@ class Outcome:
 
 
 @dataclass
-class _State:
+class State:
     """What a checkpoint holds: finished epochs, weights [K, ...], and per quantity a list of [K] tensors."""
 
     weights: Weights
@@ -105,21 +105,23 @@ class _State:
     seconds: float = 0.0
 
     def note(self, name: str, values: Tensor) -> None:
+        """Append one epoch's value of a quantity, [K]."""
         self.history.setdefault(name, []).append(values.double().cpu())
 
     def save(self, path: Path) -> None:
+        """Write the checkpoint, whole or not at all."""
         buffer = io.BytesIO()
         torch.save(self.__dict__, buffer)
         write_atomic(path, buffer.getvalue())
 
 
-def _restore(path: Path | None, fresh: _State) -> _State:
+def _restore(path: Path | None, fresh: State) -> State:
     """The checkpoint's state, or the fresh one where there is none that can be read."""
     if path is None or not path.exists():
         return fresh
     device = fresh.weights[0].device
     try:
-        saved = _State(**torch.load(path, map_location=device, weights_only=True))
+        saved = State(**torch.load(path, map_location=device, weights_only=True))
         saved.weights = tuple(saved.weights)
         fits = [w.shape for w in saved.weights] == [w.shape for w in fresh.weights]
     except Exception as error:  # torch.load raises many kinds on a damaged file
@@ -129,15 +131,19 @@ def _restore(path: Path | None, fresh: _State) -> _State:
 
 
 def evaluate(head: Head, weights: Weights, inputs: Inputs) -> tuple[Tensor, Tensor]:
-    """Accuracy (fraction) and mean cross-entropy of each run: two tensors [K]. Ties go to the first class."""
+    """Accuracy (fraction) and mean cross-entropy of each run: two tensors [K].
+
+    Where several classes share the highest logit, one of them counts as drawn at random: all-zero weights score 1/m.
+    """
     correct = torch.zeros(weights[0].shape[0], device=weights[0].device, dtype=torch.float64)
     loss = torch.zeros_like(correct)
     for rows in torch.arange(len(inputs.y), device=inputs.y.device).split(EVALUATION_ROWS):
-        logits = head.logits(weights, inputs.x[rows])
-        y = inputs.y[rows]
-        correct += (logits.argmax(dim=1) == y).sum(dim=1)
-        truth = logits.gather(1, y.expand(len(logits), 1, -1))[:, 0]
-        loss += (torch.logsumexp(logits, dim=1) - truth).sum(dim=1)
+        margins = head.logits(weights, inputs.x[rows])  # in place from here on: memory costs more than arithmetic
+        margins.sub_(margins.amax(dim=1, keepdim=True))
+        truth = margins.gather(1, inputs.y[rows].expand(len(margins), 1, -1))[:, 0]
+        ties = (margins == 0).to(margins.dtype).sum(dim=1)
+        correct += ((truth == 0) / ties).sum(dim=1)
+        loss += (margins.exp_().sum(dim=1).log_() - truth).sum(dim=1)
     return correct / len(inputs.y), loss / len(inputs.y)
 
 
@@ -161,7 +167,7 @@ def _noise(runs: tuple[Run, ...], shapes: list[tuple[int, ...]], like: Tensor) -
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Loop:
+class Loop:
     """Everything an epoch reads and nothing it keeps."""
 
     runs: tuple[Run, ...]
@@ -171,7 +177,7 @@ class _Loop:
     noise: Noise | None
     space: Workspace
 
-    def epoch(self, state: _State, steps: range) -> None:
+    def epoch(self, state: State, steps: range) -> None:
         """One epoch of updates, in place, and the diagnostics seen on the way."""
         if self.noise is not None:
             self.noise.start_epoch(state.epoch)
@@ -188,13 +194,22 @@ class _Loop:
         state.note("train_loss", loss / max(seen, 1))
         state.note("fraction_clipped", clipped / max(seen, 1))
 
-    def evaluate(self, state: _State) -> None:
+    def evaluate(self, state: State) -> None:
         """Accuracy and loss on the test set and, if there is one, the validation set."""
         for part, inputs in (("test", self.data.test), ("validation", self.data.validation)):
             if inputs is not None:
                 accuracy, loss = evaluate(self.head, state.weights, inputs)
                 state.note(f"{part}_accuracy", accuracy)
                 state.note(f"{part}_loss", loss)
+
+
+def start(program: Program, data: Data) -> tuple[Loop, State]:
+    """A program at its first step: zero weights, and everything its epochs read."""
+    runs, head, like = program.runs, HEADS[program.runs[0].model], data.train.x
+    shapes = head.shapes(like.shape[1], data.num_classes)
+    noise, plan = _noise(runs, shapes, like), _plan(runs, head, like)
+    loop = Loop(runs=runs, head=head, data=data, plan=plan, noise=noise, space=Workspace())
+    return loop, State(weights=tuple(like.new_zeros(len(runs), *shape) for shape in shapes))
 
 
 def train(
@@ -210,11 +225,9 @@ def train(
     checkpoint: where progress is saved and looked for. on_epoch: told the run-steps done since the last call.
     stop: checked after each epoch; when set, progress is saved and Interrupted is raised.
     """
-    runs, head, like = program.runs, HEADS[program.runs[0].model], data.train.x
-    shapes = head.shapes(like.shape[1], data.num_classes)
-    state = _restore(checkpoint, _State(weights=tuple(like.new_zeros(len(runs), *shape) for shape in shapes)))
-    noise = _noise(runs, shapes, like)
-    loop = _Loop(runs=runs, head=head, data=data, plan=_plan(runs, head, like), noise=noise, space=Workspace())
+    runs = program.runs
+    loop, state = start(program, data)
+    state = _restore(checkpoint, state)
     ends = [0, *runs[0].evaluation_steps]
     assert ends[-1] == runs[0].mechanism.steps, "trained steps equal accounted steps"
     on_epoch(len(runs) * ends[state.epoch])
@@ -233,10 +246,10 @@ def train(
         on_epoch(len(runs) * len(steps))
         if stopping:
             raise Interrupted
-    return _outcomes(runs, state, head, data)
+    return _outcomes(runs, state, loop.head, data)
 
 
-def _outcomes(runs: tuple[Run, ...], state: _State, head: Head, data: Data) -> list[Outcome]:
+def _outcomes(runs: tuple[Run, ...], state: State, head: Head, data: Data) -> list[Outcome]:
     """Each run's share of a finished program."""
     train_accuracy, _ = evaluate(head, state.weights, data.train)
     return [

@@ -1,0 +1,184 @@
+"""Our cells beside the numbers that the paper prints, row for row."""
+
+import math
+from collections.abc import Callable
+from importlib.resources import files
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from dpexp.aggregate import SETTINGS
+
+COLUMNS = (
+    *("table", "dataset", "extractor", "model", "epsilon", "method", "clip_norm", "percentile"),
+    *("accuracy_mean", "accuracy_std", "runs", "learning_rate", "paper_mean", "paper_std", "note"),
+)
+# Features behind each data set of the paper (Section 5.2, Appendix A). Other features are another experiment.
+PAPER_EXTRACTORS = {
+    "caltech256": "resnet34",
+    "food101": "resnet34",
+    "cifar100": "resnet18",
+    "cifar10": "resnet18",
+    "tweeteval_emoji": "distilbert",
+    "emotion": "distilbert",
+    "emnist": "raw",
+    "fashion_mnist": "raw",
+}
+TITLES = {
+    "caltech256": "Caltech-256",
+    "food101": "Food-101",
+    "cifar100": "CIFAR-100",
+    "cifar10": "CIFAR-10",
+    "tweeteval_emoji": "TweetEval Emoji",
+    "emotion": "Emotion",
+    "emnist": "EMNIST",
+    "fashion_mnist": "Fashion-MNIST",
+}
+PAPER_SETTING = {"delta": 1e-5, "expected_batch_size": 500.0}  # Section 5.2
+BLOCK = ["dataset", "extractor", "model"]
+
+
+def title(dataset: str) -> str:
+    """A data set's name as the paper prints it; its own name if the paper has none."""
+    return TITLES.get(dataset, dataset)
+
+
+def read_reference() -> pd.DataFrame:
+    """The paper's Tables 3 to 7 as printed, one row per number, with each data set's extractor."""
+    with files("dpexp").joinpath("reference/clipnorm_tables.csv").open(encoding="utf-8") as file:
+        reference = pd.read_csv(file)
+    return reference.assign(extractor=reference["dataset"].map(PAPER_EXTRACTORS))
+
+
+def against_paper(cells: pd.DataFrame, reference: pd.DataFrame) -> pd.DataFrame:
+    """Our cells beside the paper's numbers: every row of `reference` in its order, then our cells that it
+    lacks.
+
+    Accuracies are percent. Fixed clip norms match by value, percentiles by percentile; `clip_norm` is ours,
+    unrounded, where the cell ran and the paper's printed one where it did not. `note` says why a value is
+    missing. Of several cells that fit one row (say, two numbers of epochs) none is picked: they follow below,
+    with what tells them apart.
+    """
+    rows: list[dict[str, Any]] = []
+    shown: set[int] = set()
+    for paper in reference.to_dict("records"):
+        found = MATCHES[paper["method"]](paper, cells)
+        row = _blank(paper)
+        if len(found) == 1:
+            row |= _values(found.iloc[0]) | {"note": _join(found.iloc[0]["note"], _departures(found.iloc[0]))}
+            shown |= {int(found.index[0])} if row["method"] != "dpsgd_best" else set()
+        else:
+            row["note"] = _why_missing(paper, cells, found)
+        rows.append(row)
+    extra = cells[~cells.index.isin(shown)]
+    rows += [_extra(cell, cells) for _, cell in extra.iterrows()]
+    types = {"table": "Int64", "runs": "Int64"}
+    return pd.DataFrame(rows, columns=list(COLUMNS)).astype(types)
+
+
+def _block(paper: dict[str, Any], cells: pd.DataFrame) -> pd.DataFrame:
+    """Our cells with the paper's data set, features and head."""
+    same = (cells[name] == paper[name] for name in BLOCK)
+    return cells[np.logical_and.reduce(list(same))]
+
+
+def _same_method(paper: dict[str, Any], cells: pd.DataFrame) -> pd.DataFrame:
+    """Our cells of the row's method and budget."""
+    block = _block(paper, cells)
+    budget = block["target_epsilon"] == paper["epsilon"]
+    return block[(block["method"] == paper["method"]) & (budget | math.isnan(paper["epsilon"]))]
+
+
+def _same_clip_norm(paper: dict[str, Any], cells: pd.DataFrame) -> pd.DataFrame:
+    """Our cells of the row's method, budget and clip norm; printed percentiles do not count the bias's 1."""
+    cells = _same_method(paper, cells)
+    if math.isnan(paper["percentile"]):
+        return cells[
+            cells["percentile"].isna() & np.isclose(cells["clip_norm"], paper["clip_norm"], rtol=1e-9)
+        ]
+    return cells[(cells["percentile"] == paper["percentile"]) & ~cells["include_bias"].astype(bool)]
+
+
+def _best_clip_norm(paper: dict[str, Any], cells: pd.DataFrame) -> pd.DataFrame:
+    """The best of our DP-SGD cells of the row's budget (Table 3, "without RNMM")."""
+    cells = _same_method(paper | {"method": "dpsgd"}, cells)
+    return cells.sort_values("selection_accuracy", ascending=False, kind="stable").head(1)
+
+
+MATCHES: dict[str, Callable[[dict[str, Any], pd.DataFrame], pd.DataFrame]] = {
+    "dpsgd": _same_clip_norm,
+    "non_private": _same_method,
+    "rnmm": _same_method,
+    "dpsgd_best": _best_clip_norm,
+}
+
+
+def _blank(paper: dict[str, Any]) -> dict[str, Any]:
+    """A row of the paper with nothing of ours yet."""
+    row = {name: paper[name] for name in COLUMNS if name in paper}
+    row |= {"paper_mean": paper["accuracy_mean"], "paper_std": paper["accuracy_std"]}
+    return row | {"accuracy_mean": math.nan, "accuracy_std": math.nan, "runs": 0, "learning_rate": math.nan}
+
+
+def _values(cell: pd.Series) -> dict[str, Any]:
+    """Our numbers of one cell; a baseline has no clip norm."""
+    row = {name: cell[name] for name in ("accuracy_mean", "accuracy_std", "runs", "learning_rate")}
+    return row | ({} if cell["method"] == "non_private" else {"clip_norm": cell["clip_norm"]})
+
+
+def _extra(cell: pd.Series, cells: pd.DataFrame) -> dict[str, Any]:
+    """A row for a cell that the paper does not have; a cell without a target shows its achieved epsilon."""
+    row = (
+        {name: cell[name] for name in (*BLOCK, "method", "percentile")}
+        | {"clip_norm": math.nan}
+        | _values(cell)
+    )
+    target = cell["target_epsilon"]
+    untargeted = math.isnan(target) and cell["method"] != "non_private"
+    row["epsilon"] = cell["epsilon"] if untargeted else target
+    given = f"noise multiplier {cell['noise_multiplier']:g} given" if untargeted else ""
+    wanted = PAPER_EXTRACTORS.get(cell["dataset"], cell["extractor"])
+    other = f"the paper uses {wanted} features" if wanted != cell["extractor"] else ""
+    bias = "constants with the bias's 1" if cell["include_bias"] else ""
+    note = _join(cell["note"], other, bias, given, _settings(cell, cells), _departures(cell))
+    return row | {"table": pd.NA, "paper_mean": math.nan, "paper_std": math.nan, "note": note}
+
+
+def _settings(cell: pd.Series, cells: pd.DataFrame) -> str:
+    """The settings in which a cell differs from others of the same block, method and target."""
+    alike = cells[np.logical_and.reduce([cells[name] == cell[name] for name in (*BLOCK, "method")])]
+    if not math.isnan(cell["target_epsilon"]):
+        alike = alike[alike["target_epsilon"] == cell["target_epsilon"]]
+    varied = [name for name in SETTINGS if name != "include_bias" and alike[name].nunique(dropna=False) > 1]
+    return ", ".join(f"{name} = {_plain(cell[name])}" for name in varied)
+
+
+def _departures(cell: pd.Series) -> str:
+    """Where a private cell's setting is not the paper's."""
+    if cell["method"] == "non_private" or cell["dataset"] not in PAPER_EXTRACTORS:
+        return ""
+    off = {k: v for k, v in PAPER_SETTING.items() if not math.isclose(cell[k], v, rel_tol=1e-9)}
+    return ", ".join(f"{name} = {cell[name]:g} (paper: {value:g})" for name, value in off.items())
+
+
+def _why_missing(paper: dict[str, Any], cells: pd.DataFrame, found: pd.DataFrame) -> str:
+    """Why a row of the paper has no number of ours."""
+    if len(found) > 1:
+        return f"{len(found)} settings fit this row; each is listed below the paper's rows"
+    features = f"{paper['dataset']} features ({paper['extractor']})"
+    if not _block(paper, cells).empty:
+        return "not run yet"
+    noisy_max = "report noisy max on " if paper["method"] == "rnmm" else ""
+    head = "" if paper["model"] == "softmax" else f"the {paper['model']} head on "
+    return f"not run: needs {noisy_max}{head}{features}"
+
+
+def _plain(value: Any) -> str:
+    """A setting's value as a person would write it."""
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _join(*parts: str) -> str:
+    """Notes that say something, as one."""
+    return "; ".join(part for part in parts if part)

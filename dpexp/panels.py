@@ -1,0 +1,224 @@
+"""Tables as the paper lays them out: clip norms down, budgets across, the baseline last."""
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import pandas as pd
+
+from dpexp.comparison import BLOCK, title
+from dpexp.verdicts import Verdict
+
+NOTHING = "\N{EN DASH}"
+ACCOUNTANTS = ("rdp", "prv", "pld")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entry:
+    """Our and the paper's accuracy (percent), NaN where there is none. marked: a note is about it."""
+
+    mean: float = math.nan
+    std: float = math.nan
+    paper_mean: float = math.nan
+    paper_std: float = math.nan
+    marked: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Panel:
+    """One data set's table. rows: a label and one entry per budget; baseline: non-private."""
+
+    title: str
+    budgets: tuple[float, ...]
+    rows: tuple[tuple[str, tuple[Entry, ...]], ...]
+    baseline: Entry | None
+    notes: tuple[str, ...]
+    caption: tuple[str, ...]
+    verdicts: tuple[str, ...]
+
+
+def panels(table: pd.DataFrame, cells: pd.DataFrame, verdicts: Iterable[Verdict]) -> list[Panel]:
+    """One panel per data set, features and head that has a cell of ours, in the table's order.
+
+    table: rows of `comparison.against_paper`, made from `cells`.
+    """
+    verdicts = list(verdicts)
+    found = []
+    for names, rows in _without_best(table).groupby(BLOCK, sort=False):
+        if rows["runs"].sum() > 0:
+            ours = cells[(cells[BLOCK] == list(names)).all(axis=1)]
+            said = tuple(v.sentence for v in verdicts if (v.dataset, v.extractor, v.model) == names)
+            found.append(_panel(rows, caption(ours), said))
+    return found
+
+
+def not_run(table: pd.DataFrame) -> list[str]:
+    """Why rows of the paper have no number, each reason once, with how many rows it stands for."""
+    reasons = table[table["accuracy_mean"].isna()]["note"].value_counts(sort=False)
+    return [f"{reason} ({count} rows of the paper)" for reason, count in reasons.items()]
+
+
+def number(mean: float, std: float) -> str:
+    """An accuracy with its deviation; a dash for none."""
+    if math.isnan(mean):
+        return NOTHING
+    return f"{mean:.2f}" if math.isnan(std) else f"{mean:.2f} ± {std:.2f}"
+
+
+def budget(epsilon: float) -> str:
+    """A column's heading."""
+    return f"ε = {_plain(epsilon)}"
+
+
+def _plain(value: float) -> str:
+    """A number in words that a person reads: infinity as a sign, nothing as a dash."""
+    return NOTHING if math.isnan(value) else "∞" if math.isinf(value) else f"{value:g}"
+
+
+def _without_best(table: pd.DataFrame) -> pd.DataFrame:
+    """The table without rows that repeat the best of other rows."""
+    return table[table["method"] != "dpsgd_best"]
+
+
+def _panel(rows: pd.DataFrame, caption: tuple[str, ...], verdicts: tuple[str, ...]) -> Panel:
+    """The rows of one data set as a panel."""
+    private = rows[rows["method"] != "non_private"]
+    baselines = [_entry(row) for _, row in rows[rows["method"] == "non_private"].iterrows()]
+    budgets = tuple(sorted(private["epsilon"].unique()))
+    dataset, extractor, model = rows.iloc[0][BLOCK]
+    return Panel(
+        title=f"{title(dataset)} ({extractor} features, {model})",
+        budgets=budgets,
+        rows=tuple(_lines(private, budgets)),
+        baseline=next((b for b in baselines if not math.isnan(b.mean)), baselines[0] if baselines else None),
+        notes=tuple(_notes(rows)),
+        caption=caption,
+        verdicts=verdicts,
+    )
+
+
+def _lines(private: pd.DataFrame, budgets: tuple[float, ...]) -> Iterable[tuple[str, tuple[Entry, ...]]]:
+    """One line per clip norm, a further one where a budget has several cells at the same clip norm."""
+    lines: dict[tuple[str, int], dict[float, Entry]] = {}
+    for _, row in private.iterrows():
+        label, nth = _label(row), 0
+        while row["epsilon"] in lines.get((label, nth), {}):
+            nth += 1
+        lines.setdefault((label, nth), {})[row["epsilon"]] = _entry(row)
+    for (label, _), entries in lines.items():
+        yield label, tuple(entries.get(epsilon, Entry()) for epsilon in budgets)
+
+
+def _entry(row: pd.Series) -> Entry:
+    """One row's numbers."""
+    return Entry(
+        mean=row["accuracy_mean"],
+        std=row["accuracy_std"],
+        paper_mean=row["paper_mean"],
+        paper_std=row["paper_std"],
+        marked=bool(row["note"]) and not math.isnan(row["accuracy_mean"]),
+    )
+
+
+def _label(row: pd.Series) -> str:
+    """How the paper names a clip norm; other methods by their name."""
+    method = "" if row["method"] == "dpsgd" else row["method"]
+    if math.isnan(row["percentile"]):
+        norm = "" if math.isnan(row["clip_norm"]) else f"τ = {_plain(row['clip_norm'])}"
+    else:
+        value = "" if math.isnan(row["clip_norm"]) else f"τ = {row['clip_norm']:.1f} "
+        norm = f"{value}({ordinal(row['percentile'])} pctl.)"
+    return " ".join(part for part in (method, norm) if part)
+
+
+def ordinal(value: float) -> str:
+    """0th, 1st, 2nd, 11th, 99.9th."""
+    endings = {1: "st", 2: "nd", 3: "rd"}
+    whole = value == int(value) and int(value) % 100 not in (11, 12, 13)
+    return f"{value:g}{endings.get(int(value) % 10, 'th') if whole else 'th'}"
+
+
+def _notes(rows: pd.DataFrame) -> Iterable[str]:
+    """Each note of cells that ran, followed by the cells that it is about."""
+    ran = rows[rows["accuracy_mean"].notna() & (rows["note"] != "")]
+    for note, group in ran.groupby("note", sort=False):
+        where = [
+            _label(row) + ("" if math.isnan(row["epsilon"]) else f" at {budget(row['epsilon'])}")
+            for _, row in group.iterrows()
+        ]
+        yield f"{note}: {', '.join(place.replace('non_private', 'baseline') for place in where)}"
+
+
+def caption(cells: pd.DataFrame) -> tuple[str, ...]:
+    """What a reader must know about one data set's cells (rows of `aggregate.cells`)."""
+    private = cells[cells["method"] != "non_private"]
+    lines = [_averaging(cells), _tuning(cells)]
+    if private["percentile"].notna().any():
+        bias = {True: "with", False: "without"}[bool(private["include_bias"].any())]
+        lines.append(
+            "Clip norms at percentiles of the per-sample Lipschitz constants "
+            f"({bias} the bias's constant 1) are computed from the private data: they are NOT private."
+        )
+    keys = ["target_epsilon", "epochs", "steps", "delta", "accountant", "n", "expected_batch_size"]
+    lines += [_account(group) for _, group in private.groupby(keys, dropna=False)]
+    lines.append("The paper does not state its number of epochs.")
+    if (cells["noise"] == "shared").any():
+        lines.append(
+            "Noise is shared between runs (common random numbers): a study mode, not valid for releasing "
+            "several of these models together."
+        )
+    lines += [f"Engine: {engine}." for engine in sorted(set(cells["engine"]) - {"packed"})]
+    notes = dict.fromkeys(note for notes in cells["privacy_notes"] for note in notes)
+    return (*lines, *(f"Accounting: {note}" for note in notes))
+
+
+def _averaging(cells: pd.DataFrame) -> str:
+    """Over what accuracies are averaged, and how deviations are."""
+    seeds = sorted({seed for seeds in cells["seeds"] for seed in seeds})
+    counts = sorted({int(runs) for runs in cells["runs"] if runs})
+    epochs = sorted({round(v / r) for v, r in zip(cells["values"], cells["runs"], strict=True) if r})
+    return (
+        "Test accuracy in percent, mean ± sample standard deviation (ddof=1) over the last "
+        f"{_listed(epochs)} epochs of {_listed(counts)} seeds ({_listed(seeds)}); in brackets the paper's."
+    )
+
+
+def _tuning(cells: pd.DataFrame) -> str:
+    """How the learning rate was chosen."""
+    sources = {
+        "test": "the test accuracy, as in the paper",
+        "validation": "the accuracy on a validation split held out of the training set",
+    }
+    chosen = _listed([sources[name] for name in sorted(set(cells["select_on"]))])
+    rates = _listed(sorted(set(cells["learning_rates"])))
+    return f"Learning rate: the best of {rates} per cell by {chosen}; this tuning is outside the stated ε."
+
+
+def _account(cells: pd.DataFrame) -> str:
+    """Budget, noise and achieved epsilons of cells that share them."""
+    first = cells.iloc[0]
+    noise = f"noise multiplier {_range(cells['noise_multiplier'])}"
+    if math.isnan(first["target_epsilon"]):
+        noise = f"Given {noise}"
+    else:
+        noise = f"{budget(first['target_epsilon'])}: {noise} by the {first['accountant'].upper()} accountant"
+    epochs = "" if math.isnan(first["epochs"]) else f" ({first['epochs']:g} epochs)"
+    batches = f"Poisson batches of {first['expected_batch_size']:g} expected from {first['n']:,.0f}"
+    achieved = ", ".join(f"{_range(cells[f'epsilon_{name}'])} {name.upper()}" for name in ACCOUNTANTS)
+    return (
+        f"{noise}, {first['steps']:,.0f} steps{epochs} on "
+        f"{batches}, δ = {first['delta']:g}; achieved ε {achieved}."
+    )
+
+
+def _range(values: pd.Series) -> str:
+    """One value, or the smallest and largest of several, to three decimals."""
+    texts = [
+        f"{value:.3f}" if math.isfinite(value) else _plain(value) for value in (values.min(), values.max())
+    ]
+    return " to ".join(dict.fromkeys(texts))
+
+
+def _listed(values: Iterable[object]) -> str:
+    """Values separated by commas; a dash for none."""
+    return ", ".join(str(value) for value in values) or NOTHING

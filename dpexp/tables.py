@@ -1,0 +1,211 @@
+"""Tables of stored results as CSV, Markdown, LaTeX and in the terminal: `python -m dpexp.tables`."""
+
+import argparse
+import csv as csv_format
+import io
+import math
+import re
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from rich.console import Console, Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from dpexp import aggregate, comparison
+from dpexp.aggregate import Record
+from dpexp.cache import write_atomic
+from dpexp.panels import Entry, Panel, budget, not_run, number, panels
+from dpexp.verdicts import verdicts
+
+# Digits that can be rebuilt on another machine: sums of stored float64 numbers differ there in the last
+# places only.
+BASELINE = "Non-private baseline"
+NO_RUNS = "No finished runs."
+DECIMALS: dict[str, Callable[[float], str]] = {
+    "accuracy_mean": "{:.4f}".format,
+    "accuracy_std": "{:.4f}".format,
+    "paper_mean": "{:.2f}".format,
+    "paper_std": "{:.2f}".format,
+}
+LATEX = {
+    "ε": r"$\varepsilon$",
+    "δ": r"$\delta$",
+    "τ": r"$\tau$",
+    "±": r"$\pm$",
+    "≤": r"$\leq$",
+    "\N{MINUS SIGN}": r"$-$",
+    "∞": r"$\infty$",
+    "\N{EN DASH}": "--",
+}
+
+
+def csv(table: pd.DataFrame) -> str:
+    """A table of `comparison.against_paper` as CSV; an empty field for no value, `inf` for infinity."""
+    text = io.StringIO()
+    writer = csv_format.writer(text, lineterminator="\n")
+    writer.writerow(table.columns)
+    for row in table.to_dict("records"):
+        writer.writerow([_field(name, value) for name, value in row.items()])
+    return text.getvalue()
+
+
+def _field(column: str, value: Any) -> str:
+    """One value as text."""
+    if pd.isna(value):
+        return ""
+    return value if isinstance(value, str) else DECIMALS.get(column, "{:.10g}".format)(value)
+
+
+def markdown(panels: Sequence[Panel], missing: Iterable[str] = ()) -> str:
+    """Panels as Markdown, each with caption, notes and verdicts beneath, then what did not run."""
+    parts = [_markdown_panel(panel) for panel in panels] or [NO_RUNS + "\n"]
+    missing = [f"- {reason}" for reason in missing]
+    if missing:
+        parts.append("\n".join(["## Without a number", "", *missing, ""]))
+    return "\n".join(parts)
+
+
+def _markdown_panel(panel: Panel) -> str:
+    """One panel as a Markdown section."""
+    head = _head(panel)
+    lines = [f"## {panel.title}", "", _pipes(head), _pipes(["---"] * len(head))]
+    lines += [_pipes([label, *(_text(entry, r"\*") for entry in entries)]) for label, entries in panel.rows]
+    if panel.baseline:
+        lines.append(_pipes([BASELINE, _text(panel.baseline, r"\*"), *[""] * (len(head) - 2)]))
+    lines += ["", " ".join(panel.caption), ""]
+    lines += [*(rf"\* {note}  " for note in panel.notes), ""] if panel.notes else []
+    return "\n".join([*lines, *(f"- {sentence}" for sentence in panel.verdicts), ""])
+
+
+def _head(panel: Panel) -> list[str]:
+    """Column headings; a study of baselines only has one column without a budget."""
+    return ["Clip norm", *map(budget, panel.budgets)] if panel.budgets else ["", "accuracy"]
+
+
+def _pipes(values: Iterable[str]) -> str:
+    """One row of a Markdown table."""
+    return f"| {' | '.join(values)} |"
+
+
+def _text(entry: Entry, mark: str) -> str:
+    """Ours with the paper's in brackets."""
+    ours = number(entry.mean, entry.std) + (mark if entry.marked else "")
+    return ours if math.isnan(entry.paper_mean) else f"{ours} ({number(entry.paper_mean, entry.paper_std)})"
+
+
+def escape(text: str) -> str:
+    """Plain text as LaTeX."""
+    text = re.sub(r"([&%$#_{}])", r"\\\1", text)
+    text = re.sub(r"\bG\\_(\w)", r"$G_{\1}$", text)
+    return "".join(LATEX.get(sign, sign) for sign in text)
+
+
+def latex(panels: Sequence[Panel], missing: Iterable[str] = ()) -> str:
+    """Panels as LaTeX tables (package booktabs), laid out like the paper's Table 6."""
+    head = ["% needs the package booktabs", *(f"% {reason}" for reason in missing), ""]
+    return "\n".join([*head, *map(_latex_panel, panels)])
+
+
+def _latex_panel(panel: Panel) -> str:
+    """One panel as a LaTeX table."""
+    width = max(len(panel.budgets), 1)
+    lines = [r"\begin{table}", r"\centering", rf"\begin{{tabular}}{{l{'c' * width}}}", r"\toprule"]
+    lines += [_ampersands(map(escape, _head(panel))), r"\midrule"]
+    lines += [_ampersands(map(escape, [label, *(_text(e, "*") for e in row)])) for label, row in panel.rows]
+    if panel.baseline:
+        value = rf"\multicolumn{{{width}}}{{c}}{{{escape(_text(panel.baseline, '*'))}}}"
+        lines += [r"\midrule", _ampersands([BASELINE, value])]
+    about = [f"{panel.title}.", *panel.caption, *(f"* {note}." for note in panel.notes)]
+    lines += [r"\bottomrule", r"\end{tabular}", rf"\caption{{{escape(' '.join(about))}}}", r"\footnotesize"]
+    lines += [rf"\par\raggedright {escape(sentence)}" for sentence in panel.verdicts]
+    return "\n".join([*lines, r"\end{table}", ""])
+
+
+def _ampersands(values: Iterable[str]) -> str:
+    """One row of a LaTeX table."""
+    return " & ".join(values) + r" \\"
+
+
+def terminal(panels: Sequence[Panel]) -> RenderableType:
+    """Panels as something that `rich.console.Console` prints; what ran nowhere is a sentence."""
+    return Group(*map(_terminal_panel, panels)) if panels else Text(NO_RUNS)
+
+
+def _terminal_panel(panel: Panel) -> Group:
+    """One panel with what to know beneath."""
+    head, *columns = _head(panel)
+    grid = Table(title=panel.title, title_justify="left")
+    grid.add_column(head)
+    for column in columns:
+        grid.add_column(column, justify="right")
+    for label, entries in panel.rows:
+        grid.add_row(Text(label), *(Text(_text(entry, "*")) for entry in entries))
+    if panel.baseline:
+        grid.add_section()
+        grid.add_row(BASELINE, Text(_text(panel.baseline, "*")))
+    beneath = [*panel.caption, *(f"* {note}" for note in panel.notes), *(f"- {v}" for v in panel.verdicts)]
+    return Group(grid, *map(Text, beneath), Text())
+
+
+def build(records: Iterable[Record], study: str) -> tuple[pd.DataFrame, list[Panel]]:
+    """A study's records as the table beside the paper's numbers, and as panels.
+
+    A clip-norm study has every row of the paper, so that it says what did not run; another study has only
+    those of the data sets and heads that it ran.
+    """
+    cells = aggregate.cells(aggregate.to_frame(records))
+    reference = comparison.read_reference()
+    if not study.startswith("clipnorm"):
+        ran = pd.MultiIndex.from_frame(cells[comparison.BLOCK])
+        reference = reference[pd.MultiIndex.from_frame(reference[comparison.BLOCK]).isin(ran)]
+    table = comparison.against_paper(cells, reference)
+    return table, panels(table, cells, verdicts(table, reference))
+
+
+def write(records: Iterable[Record], output_dir: Path, study: str) -> list[Path]:
+    """Write `tables/<study>.csv`, `.md` and `.tex` under `output_dir`. Equal records give equal bytes."""
+    table, shown = build(records, study)
+    missing = not_run(table)
+    texts = {"csv": csv(table), "md": markdown(shown, missing), "tex": latex(shown, missing)}
+    paths = [output_dir / "tables" / f"{study}.{kind}" for kind in texts]
+    for path, text in zip(paths, texts.values(), strict=True):
+        write_atomic(path, text.encode())
+    return paths
+
+
+def arguments(description: str, argv: Sequence[str] | None) -> tuple[Path, Path]:
+    """Parse a command line that names a results folder: the folder, and where outputs go."""
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument(
+        "results",
+        nargs="?",
+        type=Path,
+        default=Path("outputs/results/clipnorm"),
+        help="folder of stored results; its name is the study's (default: %(default)s)",
+    )
+    parser.add_argument("--output", type=Path, help="output folder (default: the one that holds results/)")
+    given = parser.parse_args(argv)
+    if not given.results.is_dir():
+        parser.error(
+            f"no results folder {given.results}; run a study first: python -m dpexp.run +sweep=clipnorm"
+        )
+    return given.results, given.output or given.results.parent.parent
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Print a study's table and write its files."""
+    from dpexp import results
+
+    folder, output = arguments("Rebuild a study's tables from its stored results (no training).", argv)
+    records = results.read(folder)
+    console = Console()
+    console.print(terminal(build(records, folder.name)[1]))
+    for path in write(records, output, folder.name):
+        console.print(f"wrote {path}", soft_wrap=True)
+
+
+if __name__ == "__main__":
+    main()
