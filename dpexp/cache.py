@@ -1,11 +1,20 @@
 """Files that are written once, whole, and found again by what they contain."""
 
+import errno
+import fcntl
 import hashlib
 import json
 import os
+import shutil
 import tempfile
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+
+class DiskFullError(OSError):
+    """Not enough room for a file. The message says how much is needed and how much is free."""
 
 
 def digest(value: Any, length: int = 16) -> str:
@@ -14,17 +23,56 @@ def digest(value: Any, length: int = 16) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:length]
 
 
-def write_atomic(path: Path, content: bytes) -> None:
-    """Write a file under a temporary name and move it into place, so that existence means completeness."""
+def write_atomic(path: Path, content: bytes | Iterable[bytes]) -> None:
+    """Write a file under a temporary name and move it into place, so that existence means completeness.
+
+    content: the bytes, or pieces of them in order, for files that should not be held in memory.
+    Raises: DiskFullError, after the temporary file is gone.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    written = 0
     try:
         with os.fdopen(handle, "wb") as file:
-            file.write(content)
+            for piece in (content,) if isinstance(content, bytes) else content:
+                written += file.write(piece)
             file.flush()
             os.fsync(file.fileno())
         os.chmod(temporary, 0o644)  # mkstemp makes files private; results are meant to be shared
         os.replace(temporary, path)
-    except BaseException:
+    except BaseException as error:
         Path(temporary).unlink(missing_ok=True)
+        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+            free = shutil.disk_usage(path.parent).free
+            raise DiskFullError(
+                error.errno,
+                f"no room for {path}: {written:,} bytes were written, {free:,} bytes are free there now",
+            ) from error
         raise
+
+
+def require_free(folder: Path, needed: int) -> None:
+    """Fail early when a folder's file system cannot take `needed` bytes.
+
+    Raises: DiskFullError.
+    """
+    free = shutil.disk_usage(folder).free
+    if free < needed:
+        raise DiskFullError(errno.ENOSPC, f"{folder} needs {needed:,} bytes, {free:,} are free")
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[bool]:
+    """Hold the lock of `path` (a file beside it) while its content is built; others wait. A dead holder frees it.
+
+    Yields False where the file system has no locks: then several builders may work at once, and only the atomic
+    write keeps them apart.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with (path.parent / f".{path.name}.lock").open("a") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            held = True
+        except OSError:
+            held = False
+        yield held

@@ -15,6 +15,8 @@ from typing import Any
 from hydra.core.config_store import ConfigStore
 from omegaconf import MISSING, DictConfig, ListConfig, OmegaConf
 
+from dpexp.config_sources import DatasetConfig, ExtractorConfig
+
 NOISE_MODES = ("independent", "shared")
 ENGINES = ("packed", "opacus")
 SELECT_ON = ("test", "validation")
@@ -55,20 +57,6 @@ def finite_positive(value: float) -> bool:
 
 POSITIVE = ("a finite number > 0", finite_positive)
 COUNT = ("a whole number >= 1", lambda v: v >= 1)
-
-
-@dataclass
-class DatasetConfig:
-    """Which data set to load."""
-
-    name: str = MISSING
-
-
-@dataclass
-class ExtractorConfig:
-    """How samples become feature vectors."""
-
-    name: str = MISSING
 
 
 @dataclass
@@ -209,6 +197,7 @@ class Config:
     name: str = MISSING  # the study: names the results folder, the table and the figure
     data_root: str = "data"
     output_dir: str = "outputs"
+    features_dir: str = "outputs/features"
     dataset: DatasetConfig = field(default_factory=DatasetConfig)
     extractor: ExtractorConfig = field(default_factory=ExtractorConfig)
     model: ModelConfig = field(default_factory=ModelConfig)

@@ -14,26 +14,28 @@ from omegaconf import DictConfig
 from rich.console import Console
 
 from dpexp import config as configuration
-from dpexp import data, features, figures, grid, record, results, tables
-from dpexp.cache import write_atomic
+from dpexp import features, figures, grid, record, results, tables
+from dpexp.cache import DiskFullError, write_atomic
 from dpexp.config import Config, ConfigError
 from dpexp.data import DataError
+from dpexp.features import bar
 from dpexp.progress import Progress, plan_table
 from dpexp.results import ResultsError
 from dpexp.sweep import train_all
 from dpexp.train import Interrupted
 
 CONF = str(Path(__file__).resolve().parent.parent / "conf")
-EXPECTED_ERRORS = (ConfigError, DataError, ResultsError)
+EXPECTED_ERRORS = (ConfigError, DataError, DiskFullError, ResultsError)
 
 
 def execute(config: Config, console: Console) -> list[Path]:
     """The whole pipeline, from a checked configuration to the paths of its table and figure."""
     output = Path(config.output_dir)
     folder = output / "results" / config.study
-    splits = data.load(config.dataset.name, Path(config.data_root))
-    console.print(f"{splits.name}: {len(splits.train.labels):,} / {len(splits.test.labels):,} from {splits.source}")
-    task = grid.prepare(config, features.extract(splits, config.extractor.name))
+    with bar.shown(console) as progress:
+        found = features.load(config, progress)
+    console.print(f"{found.dataset}: {len(found.train):,} / {len(found.test):,} from {found.source}")
+    task = grid.prepare(config, found)
     runs = grid.expand(config, task)
     settings = record.settings(config, task)
     stored = results.read(folder)
@@ -43,9 +45,9 @@ def execute(config: Config, console: Console) -> list[Path]:
     done = {r["run_id"] for r in stored}
     console.print(plan_table(runs, done))
     programs = grid.missing(grid.pack(runs, config.compute.runs_per_program), done)
-    progress = Progress(console, config.study, programs, finished=sum(run.run_id in done for run in runs))
+    shown = Progress(console, config.study, programs, finished=sum(run.run_id in done for run in runs))
     context = record.Context(config=config, task=task, settings=settings, candidates=len(runs))
-    train_all(programs, context, folder, progress)
+    train_all(programs, context, folder, shown)
 
     stored = results.read(folder)
     console.print(tables.terminal(tables.build(stored, config.study)[1]))

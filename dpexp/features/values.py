@@ -1,16 +1,15 @@
-"""Splits -> Features: checked float vectors that a head is trained on."""
+"""Checked float vectors that a head is trained on."""
 
 import hashlib
 import warnings
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from dpexp.config import ConfigError, one_of
-from dpexp.data import DataError, Split, Splits
+from dpexp.config import ConfigError
+from dpexp.data import DataError
 from dpexp.sampling import generator
 
 
@@ -61,7 +60,7 @@ def check(x: np.ndarray, y: np.ndarray, num_classes: int, part: str) -> Examples
     return Examples(x=torch.from_numpy(x), y=torch.from_numpy(y.astype(np.int64)))
 
 
-def _warn_about_duplicates(examples: Examples, dataset: str) -> None:
+def warn_about_duplicates(examples: Examples, dataset: str) -> None:
     """The unit of privacy is one row: a person with two rows is covered only once."""
     rows = examples.x.numpy()
     distinct = len({hashlib.blake2b(row.tobytes(), digest_size=16).digest() for row in rows})
@@ -69,42 +68,8 @@ def _warn_about_duplicates(examples: Examples, dataset: str) -> None:
         warnings.warn(
             f"{dataset}: {len(rows) - distinct} duplicate rows in the training features; "
             "the privacy statement protects one row, not a person who owns several",
-            stacklevel=3,
+            stacklevel=2,
         )
-
-
-def _raw(split: Split) -> np.ndarray:
-    """Pixels / 255, flattened: [n, height * width]."""
-    return split.samples.reshape(len(split.samples), -1).astype(np.float32) / 255
-
-
-EXTRACTORS: dict[str, Callable[[Split], np.ndarray]] = {"raw": _raw}
-
-
-def extract(splits: Splits, extractor: str) -> Features:
-    """Feature vectors of a loaded data set.
-
-    Raises: ConfigError for an unknown extractor, DataError for features that cannot be trained on.
-    """
-    one_of("extractor.name", extractor, tuple(EXTRACTORS))
-    parts = {
-        part: check(EXTRACTORS[extractor](split), split.labels, splits.num_classes, f"{splits.name} {part}")
-        for part, split in (("train", splits.train), ("test", splits.test))
-    }
-    _warn_about_duplicates(parts["train"], splits.name)
-    content = hashlib.sha256()
-    for examples in parts.values():
-        content.update(str(tuple(examples.x.shape)).encode())
-        content.update(examples.x.numpy().tobytes())
-        content.update(examples.y.numpy().tobytes())
-    return Features(
-        dataset=splits.name,
-        extractor=extractor,
-        num_classes=splits.num_classes,
-        source=splits.source,
-        digest=content.hexdigest()[:16],
-        **parts,
-    )
 
 
 def hold_out(examples: Examples, fraction: float) -> tuple[Examples, Examples]:
