@@ -227,9 +227,9 @@ def write(records: Iterable[Record], output_dir: Path, study: str) -> list[Path]
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Draw a study's figures."""
-    from dpexp import results
-
     folder, output = arguments("Redraw a study's figures from its stored results (no training).", argv)
+    from dpexp import results  # after --help, which needs nothing
+
     paths = write(results.read(folder), output, folder.name)
     print("\n".join(f"wrote {path}" for path in paths) or f"no finished runs in {folder}, no figure")
 
