@@ -197,9 +197,9 @@ def arguments(description: str, argv: Sequence[str] | None) -> tuple[Path, Path]
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Print a study's table and write its files."""
-    from dpexp import results
-
     folder, output = arguments("Rebuild a study's tables from its stored results (no training).", argv)
+    from dpexp import results  # after --help, which needs nothing
+
     records = results.read(folder)
     console = Console()
     console.print(terminal(build(records, folder.name)[1]))

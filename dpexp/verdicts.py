@@ -132,6 +132,8 @@ def _monotone(names: dict, cells: pd.DataFrame) -> list[Verdict]:
     between = f"between the percentiles {percentiles.min():g} and {percentiles.max():g}"
     if ours:
         sentence = f"accuracy does NOT fall at every step {between}: it rises {_named(ours)}"
+        small = max(by for _, _, by in ours) < cells["accuracy_std"].min()
+        sentence += " (less than every cell's standard deviation)" if small else ""
     else:
         sentence = f"accuracy falls at every step {between}"
     if paper:

@@ -3,14 +3,17 @@
 import csv
 import io
 import re
+import sys
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
 
 import pandas as pd
 import pytest
 from rich.console import Console
 from synthetic_records import accuracies, baseline, private, record, sweep
 
-from dpexp import comparison, tables
+import dpexp
+from dpexp import comparison, figures, tables
 from dpexp.panels import NOTHING, Panel, ordinal
 
 SWEEP = list(sweep(lambda e, p, c: 84.0 - c / 10))
@@ -181,6 +184,29 @@ def test_outputs_go_beside_the_results_unless_told_otherwise(tmp_path: Path) -> 
     folder.mkdir(parents=True)
     assert tables.arguments("", [str(folder)]) == (folder, tmp_path / "outputs")
     assert tables.arguments("", [str(folder), "--output", "x"]) == (folder, Path("x"))
+
+
+@pytest.mark.parametrize("module", [tables, figures])
+def test_the_command_writes_beside_the_results_and_names_its_files(
+    module: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "results" / "clipnorm"
+    folder.mkdir(parents=True)
+    stored = SimpleNamespace(read=lambda given: [private(2.0, 1.0)] if given == folder else [])
+    monkeypatch.setitem(sys.modules, "dpexp.results", stored)
+    monkeypatch.setattr(dpexp, "results", stored, raising=False)
+    module.main([str(folder)])
+    said = capsys.readouterr().out
+    written = [path for path in tmp_path.rglob("*.*") if path.is_file()]
+    assert {path.name for path in written} <= {
+        "clipnorm.csv",
+        "clipnorm.md",
+        "clipnorm.tex",
+        "figure2b.pdf",
+        "figure2b.png",
+    }
+    assert written
+    assert all(f"wrote {path}" in said for path in written)
 
 
 @pytest.mark.parametrize(
