@@ -27,6 +27,7 @@ class Private:
 
     engine: PrivacyEngine
     module: nn.Module
+    weight: Tensor
     optimizer: Any
     criterion: Any
     loader: DataLoader
@@ -54,7 +55,7 @@ def make_private(run: Run, data: Data, grad_sample_mode: str = "hooks") -> Priva
         )
     device = inputs.x.device
     module = nn.Linear(inputs.x.shape[1], data.num_classes, bias=False, dtype=inputs.x.dtype)  # x holds the 1
-    nn.init.zeros_(module.weight)
+    weight = nn.init.zeros_(module.weight)
     batches = torch_generator(torch.device("cpu"), run.seed, "opacus batches")
     engine = PrivacyEngine(accountant="rdp")
     with warnings.catch_warnings():
@@ -78,6 +79,7 @@ def make_private(run: Run, data: Data, grad_sample_mode: str = "hooks") -> Priva
     return Private(
         engine=engine,
         module=module,
+        weight=weight,
         optimizer=optimizer,
         criterion=criterion[0] if criterion else nn.CrossEntropyLoss(),
         loader=loader,
@@ -108,7 +110,7 @@ def train_with_opacus(
         losses = [private.step(*next(batches)) for _ in range(done, end)]
         on_epoch(end - done)
         done = end
-        weights = (private.module.weight.detach()[None],)
+        weights = (private.weight.detach()[None],)
         for name, value in (_evaluations(weights, data) | {"train_loss": _mean(losses)}).items():
             history.setdefault(name, []).append(value)
         if stop is not None and stop.is_set():

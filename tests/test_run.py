@@ -27,7 +27,8 @@ RUNS = 2 * 3 * 2 * 2 + 2 * 2
 
 
 def command(*overrides):
-    return [sys.executable, str(ROOT / "tests" / "tiny_run.py"), *SMALL, *overrides]
+    flags, keys = [o for o in overrides if o.startswith("-")], [o for o in overrides if not o.startswith("-")]
+    return [sys.executable, str(ROOT / "tests" / "tiny_run.py"), *flags, *SMALL, *keys]
 
 
 def run(folder, *overrides, **environment):
