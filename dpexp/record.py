@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from dpexp import __version__, lipschitz
-from dpexp.accounting import privacy_statement
 from dpexp.config import Config, plain
 from dpexp.grid import Task
 from dpexp.results import FORMAT, Record
+from dpexp.statement import privacy_statement
 from dpexp.train import Outcome
 
 PERCENTILES = (0.0, 10.0, 20.0, 40.0, 80.0, 100.0)  # the ones that paper L prints
