@@ -177,9 +177,7 @@ def legend(table: pd.DataFrame, ax: Axes) -> list[tuple[Any, str]]:
     """Handles and labels of what `accuracy` drew: the budgets, the paper's markers, the two baselines."""
     entries: list[tuple[Any, str]] = list(zip(*ax.get_legend_handles_labels(), strict=True))
     if table.loc[table["method"] == "dpsgd", "paper_mean"].notna().any():
-        hollow = Line2D(
-            [], [], color="0.3", marker="o", markersize=4, markerfacecolor="white", linestyle="none"
-        )
+        hollow = Line2D([], [], color="0.3", marker="o", markersize=4, markerfacecolor="white", linestyle="none")
         entries.append((hollow, "paper"))
     baseline = table[table["method"] == "non_private"]
     for column, (dash, label) in BASELINES.items():

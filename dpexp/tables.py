@@ -189,9 +189,7 @@ def arguments(description: str, argv: Sequence[str] | None) -> tuple[Path, Path]
     parser.add_argument("--output", type=Path, help="output folder (default: the one that holds results/)")
     given = parser.parse_args(argv)
     if not given.results.is_dir():
-        parser.error(
-            f"no results folder {given.results}; run a study first: python -m dpexp.run +sweep=clipnorm"
-        )
+        parser.error(f"no results folder {given.results}; run a study first: python -m dpexp.run +sweep=clipnorm")
     return given.results, given.output or given.results.parent.parent
 
 

@@ -170,8 +170,7 @@ def test_infinite_epsilon_and_clip_norm_are_read() -> None:
 
 def test_runs_with_given_noise_are_cells_by_noise() -> None:
     runs = [
-        record(run_id=str(s), mechanism={"noise_multiplier": s}, privacy={"target_epsilon": None})
-        for s in (0.0, 1.0)
+        record(run_id=str(s), mechanism={"noise_multiplier": s}, privacy={"target_epsilon": None}) for s in (0.0, 1.0)
     ]
     assert list(cells(*runs)["noise_multiplier"]) == [0.0, 1.0]
 

@@ -75,9 +75,7 @@ def test_only_what_was_run_is_drawn() -> None:
 
 def test_runs_without_clipping_have_no_place_on_the_axis() -> None:
     endless = {"target_epsilon": None, "epsilon": "inf"}
-    unclipped = record(
-        dataset="mine", mechanism={"clip_norm": "inf", "noise_multiplier": 0.0}, privacy=endless
-    )
+    unclipped = record(dataset="mine", mechanism={"clip_norm": "inf", "noise_multiplier": 0.0}, privacy=endless)
     table, _ = build([unclipped], "mine")
     (ax,) = figures.draw(table).axes
     assert ax.containers == []

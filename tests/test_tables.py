@@ -41,9 +41,7 @@ def test_the_csv_has_the_agreed_columns_and_a_row_per_row_of_the_paper() -> None
 
 
 def test_the_csv_keeps_our_clip_norms_and_prints_accuracies_in_percent() -> None:
-    row = next(
-        row for row in parsed(TABLE) if row["dataset"] == "fashion_mnist" and row["percentile"] == "20"
-    )
+    row = next(row for row in parsed(TABLE) if row["dataset"] == "fashion_mnist" and row["percentile"] == "20")
     assert row["clip_norm"] == "12.17621"
     assert row["accuracy_mean"] == f"{84 - 1.217621:.4f}"
     assert (row["epsilon"], row["runs"], row["learning_rate"], row["note"]) == ("2", "3", "0.3", "")
@@ -73,9 +71,7 @@ def test_infinite_epsilon_is_the_string_inf() -> None:
 def test_rows_are_clip_norms_and_columns_budgets_with_the_baseline_last() -> None:
     lines = [line for line in tables.markdown([PANEL]).splitlines() if line.startswith("|")]
     assert lines[0] == "| Clip norm | ε = 2 | ε = 4 | ε = 6 |"
-    assert lines[3].startswith(
-        "| τ = 3.0 (0th pctl.) | 83.70 ± 0.09 (82.82 ± 0.18) | 83.70 ± 0.09 (83.85 ± 0.06) |"
-    )
+    assert lines[3].startswith("| τ = 3.0 (0th pctl.) | 83.70 ± 0.09 (82.82 ± 0.18) | 83.70 ± 0.09 (83.85 ± 0.06) |")
     assert lines[-1].startswith("| Non-private baseline | 84.00 ± 0.09 (84.44 ± 0.05) |")
     assert len({line.count("|") for line in lines}) == 1
 
