@@ -104,7 +104,8 @@ def train_with_opacus(
             f"engine=opacus trains dpsgd on a softmax head, got {run.method} on {run.model}; "
             "use engine=packed or train.non_private=false"
         )
-    started, private, history, done = time.monotonic(), make_private(run, data), {}, 0
+    started, private, done = time.monotonic(), make_private(run, data), 0
+    history: dict[str, list[float]] = {}
     batches = _endless(private.loader)
     for end in run.evaluation_steps:
         losses = [private.step(*next(batches)) for _ in range(done, end)]
@@ -143,7 +144,7 @@ def _mean(losses: list[float | None]) -> float:
 
 def _evaluations(weights: Weights, data: Data) -> dict[str, float]:
     """Accuracy and loss on the test set and, if there is one, the validation set."""
-    found = {}
+    found: dict[str, float] = {}
     for part, inputs in (("test", data.test), ("validation", data.validation)):
         if inputs is not None:
             accuracy, loss = evaluate(HEADS["softmax"], weights, inputs)
