@@ -62,8 +62,7 @@ def report_noisy_max_minimum(
     protected: replacing a sample moves its score by up to the range of the constants, which no public `scale`
     bounds, and under add/remove the set of candidates changes. It is here to reproduce a table; use
     `private_minimum`.
-    Raises: ConfigError for no constants, or one that is not finite and positive (it may become the clip
-    norm).
+    Raises: ConfigError for no constants, or one that is not finite and positive (it may be the clip norm).
     """
     _check_positive("epsilon", epsilon)
     _check_positive("scale", scale)
@@ -72,7 +71,7 @@ def report_noisy_max_minimum(
     if array.size == 0 or bad:
         raise ConfigError(
             "report noisy max needs at least one constant and all finite and > 0, because one becomes the "
-            f"clip norm; got {array.size}, {bad} of them not so: drop zero features or use a fixed dp.clip_norm"
+            f"clip norm; got {array.size}, {bad} of them not so: drop zero features or fix dp.clip_norm"
         )
     noisy = -array + generator.laplace(scale=2 * scale / epsilon, size=array.size)
     return float(array[noisy.argmax()])
@@ -124,13 +123,14 @@ def private_minimum(
     below g, P(g) is proportional to g^power * exp(-epsilon * c(g)). The same thing said as report noisy max:
     the largest of -c(g) + power * ln(g) / epsilon + Gumbel noise of scale 1 / epsilon.
 
-    Guarantee: epsilon-DP (delta = 0) under adding or removing one sample, whatever `power`. Proof: an added
-    sample raises each c(g) by 0 or 1 (sensitivity 1), so it multiplies each weight by a factor in
-    [exp(-epsilon), 1], hence also their sum; the ratio of a probability to its old value is a quotient of two
-    such factors and lies in [exp(-epsilon), exp(epsilon)]. All scores move the same way, which is why the
-    exponent is epsilon and not the usual epsilon / 2 (McSherry and Talwar 2007; Dwork and Roth 2014, Section
-    3.4). Replacing one sample costs 2 * epsilon. With DP-SGD at (epsilon', delta): (epsilon + epsilon',
-    delta).
+    Guarantee: epsilon-DP (delta = 0) under adding, removing or replacing one sample, whatever `power`. Proof:
+    an added sample raises c(g) by 1 for every g above its constant and by 0 below (sensitivity 1); a replaced
+    one changes c(g) by 1 between the two constants, in one direction. So every weight is multiplied by a
+    factor in [exp(-epsilon), 1], or every one by a factor in [1, exp(epsilon)], and so is their sum; the ratio
+    of a probability to its old value is a quotient of two such factors and lies in [exp(-epsilon),
+    exp(epsilon)]. That all scores move the same way is why the exponent is epsilon and not the usual
+    epsilon / 2 (McSherry and Talwar 2007; Dwork and Roth 2014, Section 3.4).
+    With DP-SGD at (epsilon', delta) the two compose to (epsilon + epsilon', delta).
 
     Accuracy: let M be the largest grid value at or below the smallest constant. With probability at least 1 -
     beta fewer than ln(sum over the grid of (g / M)^power / beta) / epsilon constants lie below the result. On
