@@ -123,7 +123,7 @@ def risk_bound(
 
 def convex_steps(phi: float) -> int:
     """T = 1 / (3 phi^2) of Theorem 5.4, rounded up."""
-    return math.ceil(1 / (3 * phi**2))
+    return _ceiling(1 / (3 * phi**2))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -155,7 +155,7 @@ class HeavyTail:
     @property
     def steps(self) -> int:
         """T = 1 / phi^2, rounded up."""
-        return math.ceil(1 / self.phi**2)
+        return _ceiling(1 / self.phi**2)
 
     @property
     def spread(self) -> float:
@@ -197,3 +197,8 @@ class HeavyTail:
 def exponent(theorem: str, k: float) -> float:
     """The power of phi that Theorem `6.2`, `6.5` or `6.8` promises (paper L, Table 2)."""
     return {"6.2": 1 - 2 / (k + 1), "6.5": 1 - 1 / k, "6.8": 1 - 1 / (2 * k - 1)}[theorem]
+
+
+def _ceiling(value: float) -> int:
+    """The next whole number, where rounding error above a whole number does not count."""
+    return math.ceil(value * (1 - 1e-12))

@@ -171,7 +171,7 @@ def simulate(
         else:
             total += (np.abs(x) @ mass)[..., 0]
             gradient = (direction @ clipped[:, :, -1:])[..., 0]
-        w = w - drift * gradient + noise * generator.standard_normal(w.shape)
+        w = w - drift * gradient - noise * generator.standard_normal(w.shape)
     least = 0.0 if smooth else np.array([s.objective(np.array(s.minimiser)) for s in samples])
     return total.mean(1) / leaps - least
 
