@@ -126,8 +126,8 @@ def private_minimum(
     Guarantee: epsilon-DP (delta = 0) under adding, removing or replacing one sample, whatever `power`. Proof:
     an added sample raises c(g) by 1 for every g above its constant and by 0 below (sensitivity 1); a replaced
     one changes c(g) by 1 between the two constants, in one direction. So every weight is multiplied by a
-    factor in [exp(-epsilon), 1], or every one by a factor in [1, exp(epsilon)], and so is their sum; the ratio
-    of a probability to its old value is a quotient of two such factors and lies in [exp(-epsilon),
+    factor in [exp(-epsilon), 1], or every one by a factor in [1, exp(epsilon)], and so is their sum; the
+    ratio of a probability to its old value is a quotient of two such factors and lies in [exp(-epsilon),
     exp(epsilon)]. That all scores move the same way is why the exponent is epsilon and not the usual
     epsilon / 2 (McSherry and Talwar 2007; Dwork and Roth 2014, Section 3.4).
     With DP-SGD at (epsilon', delta) the two compose to (epsilon + epsilon', delta).

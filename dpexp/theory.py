@@ -117,7 +117,7 @@ def risk_bound(
     G_n, ratio = float(losses.lipschitz[-1]), alpha(losses, clip_norm)
     distance = losses.distance(start)
     noise = (distance**2 / (2 * C) + C) * G_n * math.sqrt(1 / steps + phi**2)
-    bias = max(G_n / (clip_norm * ratio) - 1, 0.0)  # property (v); rounding may dip below zero at tau >= G_n
+    bias = G_n / (clip_norm * ratio) - 1 if clip_norm < G_n else 0.0  # nothing is clipped from G_n on
     return RiskBound(term_a=noise / ratio, term_b=bias * losses.interpolation_gap)
 
 

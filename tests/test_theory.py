@@ -79,6 +79,15 @@ def test_property_4_alpha_is_one_where_only_the_last_sample_can_be_missed() -> N
     assert alpha(spared, 1.0) > 1
 
 
+def test_property_4_makes_alpha_one_where_there_are_as_many_parameters_as_samples() -> None:
+    directions = np.array([[1.0, 0.0], [0.6, 0.8]])
+    losses = AbsoluteLosses(
+        lipschitz=np.array([1.0, 9.0]), directions=directions, offsets=np.array([2.0, -1.0])
+    )
+    assert losses.interpolation_gap == pytest.approx(0, abs=1e-12)
+    assert [alpha(losses, tau) for tau in (0.1, 1.0, 5.0)] == pytest.approx([1, 1, 1])
+
+
 @pytest.mark.parametrize("losses", PROBLEMS)
 def test_properties_5_and_6_bias_factor_is_at_least_one_and_does_not_increase(losses: AbsoluteLosses) -> None:
     clip_norms = _clip_norms(losses)
