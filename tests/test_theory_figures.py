@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 from matplotlib.figure import Figure
 
-from dpexp import theory_figures, theory_runs
+from dpexp import theory_figures, theory_runs, theory_tables
 from dpexp.style import STYLE
 from dpexp.theory import exponent
 
@@ -36,14 +36,14 @@ def stored() -> dict[str, pd.DataFrame]:
 
 
 def test_slopes_are_exact_without_noise_and_use_only_the_smallest_phi() -> None:
-    fit = theory_figures.slopes(_tails(0.5, spread=0.0)).iloc[0]
+    fit = theory_tables.slopes(_tails(0.5, spread=0.0)).iloc[0]
     assert [fit["slope"], fit["slope_low"], fit["slope_high"]] == pytest.approx([0.5] * 3)
     assert fit["phi_low"] == pytest.approx(1e-6)
     assert fit["phi_high"] == pytest.approx(1e-6 * 10**1.5)
 
 
 def test_interval_holds_the_slope_and_widens_with_the_spread_over_data_sets() -> None:
-    narrow, wide = (theory_figures.slopes(_tails(0.5, spread)).iloc[0] for spread in (0.01, 0.1))
+    narrow, wide = (theory_tables.slopes(_tails(0.5, spread)).iloc[0] for spread in (0.01, 0.1))
     for fit in (narrow, wide):
         assert fit["slope_low"] < fit["slope"] < fit["slope_high"]
         assert fit["slope_low"] < 0.5 < fit["slope_high"]
@@ -52,7 +52,7 @@ def test_interval_holds_the_slope_and_widens_with_the_spread_over_data_sets() ->
 
 
 def test_stored_slopes_lie_near_the_promised_exponents(stored: dict[str, pd.DataFrame]) -> None:
-    fits = theory_figures.slopes(stored["heavy_tails"])
+    fits = theory_tables.slopes(stored["heavy_tails"])
     assert len(fits) == 16
     for fit in fits[fits["theorem"] != "constant"].itertuples():
         assert fit.slope == pytest.approx(exponent(fit.theorem, fit.k), abs=0.01)
@@ -76,12 +76,12 @@ def test_stored_risks_are_flat_below_the_smallest_constant_and_under_the_bound(
 def test_committed_tables_follow_from_the_committed_records(
     name: str, stored: dict[str, pd.DataFrame]
 ) -> None:
-    risk = theory_figures.risk_bound_table(stored["risk_bound"])
-    rates = theory_figures.slopes(stored["heavy_tails"])
+    risk = theory_tables.risk_bound_table(stored["risk_bound"])
+    rates = theory_tables.slopes(stored["heavy_tails"])
     built = {
         "theory_risk_bound.csv": risk.to_csv(index=False, float_format="%.6g"),
         "theory_rates.csv": rates.to_csv(index=False, float_format="%.6g"),
-        "theory.md": theory_figures.markdown(risk, rates),
+        "theory.md": theory_tables.markdown(risk, rates),
     }
     assert (OUTPUTS / "tables" / name).read_text() == built[name]
 
