@@ -42,15 +42,12 @@ def _netrc() -> str:
     return path.read_text() if path.is_file() else ""
 
 
-def _start(wandb: Any, config: Config, mode: str, identity: str, name: str, kind: str, about: Any) -> Any:
+def _start(wandb: Any, config: Config, mode: str, **about: Any) -> Any:
     """A tracker run of its own, with a fixed id so that sending it twice does not double it."""
     return wandb.init(
+        **about,
         project=config.tracking.project,
         group=config.study,
-        job_type=kind,
-        name=name,
-        id=identity,
-        config=about,
         dir=config.output_dir,
         mode=mode,
         reinit="finish_previous",
@@ -62,7 +59,8 @@ def _log_run(wandb: Any, record: Record, config: Config, mode: str) -> None:
     """One record: its settings, its curves by epoch and its epsilon."""
     strict = encode(record)
     about = {key: value for key, value in strict.items() if key not in ("history", "config")}
-    run = _start(wandb, config, mode, record["run_id"], _slug(record), record["method"], about)
+    names = {"id": record["run_id"], "name": _slug(record), "job_type": record["method"]}
+    run = _start(wandb, config, mode, **names, config=about)
     history = record["history"]
     for row, epoch in enumerate(history["epoch"]):
         run.log({name: values[row] for name, values in history.items()}, step=epoch)
@@ -72,7 +70,7 @@ def _log_run(wandb: Any, record: Record, config: Config, mode: str) -> None:
 
 def _log_table(wandb: Any, table: pd.DataFrame, config: Config, mode: str) -> None:
     """The study's table as one tracker run."""
-    run = _start(wandb, config, mode, f"{config.study}-table", "table", "table", None)
+    run = _start(wandb, config, mode, id=f"{config.study}-table", name="table", job_type="table")
     run.log({"table": wandb.Table(dataframe=table.astype(object).where(table.notna(), None))})
     run.finish()
 
