@@ -38,16 +38,15 @@ def execute(config: Config, console: Console) -> list[Path]:
     console.print(f"{found.dataset}: {len(found.train):,} / {len(found.test):,} from {found.source}")
     task = grid.prepare(config, found)
     runs = grid.expand(config, task)
-    settings = record.settings(config, task)
+    context = record.Context(config=config, task=task, candidates=len(runs))
     stored = results.read(folder)
     results.require_writable(folder)
-    results.check_settings(folder, settings, stored)
+    results.check_settings(folder, context.settings, stored)
 
     done = {r["run_id"] for r in stored}
     console.print(plan_table(runs, done))
     programs = grid.missing(grid.pack(runs, config.compute.runs_per_program), done)
     shown = Progress(console, config.study, programs, finished=sum(run.run_id in done for run in runs))
-    context = record.Context(config=config, task=task, settings=settings, candidates=len(runs))
     train_all(programs, context, folder, shown, mirror)
 
     stored = results.read(folder)

@@ -192,7 +192,7 @@ def test_a_multirun_goes_on_after_a_job_that_fails(tmp_path):
 def context(tmp_path):
     config = compose_config(*SMALL, f"output_dir={tmp_path}")
     task = grid.prepare(config, make_features())
-    return record.Context(config=config, task=task, settings=record.settings(config, task), candidates=1)
+    return record.Context(config=config, task=task, candidates=1)
 
 
 class SilentProgress:
