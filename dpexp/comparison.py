@@ -89,9 +89,7 @@ def _same_clip_norm(paper: dict[str, Any], block: pd.DataFrame) -> pd.DataFrame:
     """Our cells of the row's method, budget and clip norm; printed percentiles do not count the bias's 1."""
     cells = _same_method(paper, block)
     if math.isnan(paper["percentile"]):
-        return cells[
-            cells["percentile"].isna() & np.isclose(cells["clip_norm"], paper["clip_norm"], rtol=1e-9)
-        ]
+        return cells[cells["percentile"].isna() & np.isclose(cells["clip_norm"], paper["clip_norm"], rtol=1e-9)]
     return cells[(cells["percentile"] == paper["percentile"]) & ~cells["include_bias"].astype(bool)]
 
 
@@ -125,11 +123,7 @@ def _values(cell: pd.Series) -> dict[str, Any]:
 
 def _extra(cell: pd.Series, cells: pd.DataFrame) -> dict[str, Any]:
     """A row for a cell that the paper does not have; a cell without a target shows its achieved epsilon."""
-    row = (
-        {name: cell[name] for name in (*BLOCK, "method", "percentile")}
-        | {"clip_norm": math.nan}
-        | _values(cell)
-    )
+    row = {name: cell[name] for name in (*BLOCK, "method", "percentile")} | {"clip_norm": math.nan} | _values(cell)
     target = cell["target_epsilon"]
     untargeted = math.isnan(target) and cell["method"] != "non_private"
     row["epsilon"] = cell["epsilon"] if untargeted else target

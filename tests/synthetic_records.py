@@ -72,9 +72,7 @@ def record(**changes: Any) -> dict[str, Any]:
         privacy["target_epsilon"],
         mechanism["clip_norm"],
     )
-    made.setdefault(
-        "run_id", "-".join(map(str, (*identity, made["epochs"], made["learning_rate"], made["seed"])))
-    )
+    made.setdefault("run_id", "-".join(map(str, (*identity, made["epochs"], made["learning_rate"], made["seed"]))))
     return made
 
 
@@ -89,9 +87,7 @@ def accuracies(*values: float | None, **others: Any) -> dict[str, Any]:
     }
 
 
-def private(
-    epsilon: float, clip_norm: float, percentile: float | None = None, **changes: Any
-) -> dict[str, Any]:
+def private(epsilon: float, clip_norm: float, percentile: float | None = None, **changes: Any) -> dict[str, Any]:
     """A private run at a budget and a clip norm."""
     epochs = changes.pop("epochs", EPOCHS[epsilon])
     return record(
@@ -134,9 +130,7 @@ def sweep(
             common = {"seed": seed, "learning_rate": rate, "config": config}
             off = 0.1 * (seed - 1) - 2 * (rate != 0.3)
             for epsilon, percentile, clip_norm in points:
-                curve = [
-                    (mean(epsilon, percentile, clip_norm) + off + 0.02 * k) / 100 for k in (-2, -1, 0, 1, 2)
-                ]
+                curve = [(mean(epsilon, percentile, clip_norm) + off + 0.02 * k) / 100 for k in (-2, -1, 0, 1, 2)]
                 yield private(epsilon, clip_norm, percentile, history=accuracies(0.1, *curve), **common)
             curve = [(mean(None, None, 0.0) + off + 0.02 * k) / 100 for k in (-2, -1, 0, 1, 2)]
             yield baseline(history=accuracies(0.1, *curve), **common)

@@ -12,6 +12,7 @@ import pytest
 from conftest import ROOT, compose_config, make_features
 
 from dpexp import grid, record, results, sweep
+from dpexp.tracking import Mirror
 
 SMALL = [
     "+sweep=clipnorm",
@@ -27,7 +28,8 @@ RUNS = 2 * 3 * 2 * 2 + 2 * 2
 
 
 def command(*overrides):
-    return [sys.executable, str(ROOT / "tests" / "tiny_run.py"), *SMALL, *overrides]
+    flags, keys = [o for o in overrides if o.startswith("-")], [o for o in overrides if not o.startswith("-")]
+    return [sys.executable, str(ROOT / "tests" / "tiny_run.py"), *flags, *SMALL, *keys]
 
 
 def run(folder, *overrides, **environment):
@@ -91,7 +93,11 @@ def test_a_sweep_killed_in_the_middle_computes_only_what_is_missing_with_identic
     environment = {**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}"}
     narrow = "compute.runs_per_program=112"
     started = subprocess.Popen(
-        command(narrow, "compute.workers=1"), cwd=tmp_path, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        command(narrow, "compute.workers=1"),
+        cwd=tmp_path,
+        env=environment,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
     )
     folder, deadline = tmp_path / "outputs" / "results" / "clipnorm", time.monotonic() + 120
     while not list(folder.glob("*.jsonl")) and time.monotonic() < deadline and started.poll() is None:
@@ -114,7 +120,12 @@ def test_worker_count_does_not_change_a_number(finished, tmp_path):
 def test_ctrl_c_keeps_what_is_finished_and_prints_how_to_go_on(tmp_path):
     environment = {**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}"}
     started = subprocess.Popen(
-        command("train.epochs=3000"), cwd=tmp_path, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        command("train.epochs=3000"),
+        cwd=tmp_path,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
     )
     deadline = time.monotonic() + 120
     while not (tmp_path / "outputs" / "results").exists() and time.monotonic() < deadline and started.poll() is None:
@@ -164,9 +175,15 @@ def test_other_settings_cannot_slip_into_a_finished_study(finished):
 
 
 def test_a_multirun_goes_on_after_a_job_that_fails(tmp_path):
-    failed = run(tmp_path, "-m", "seeds=[0]", "name=first,second,third", "train.batch_size=24,4096", "train.non_private=false")
+    failed = run(
+        tmp_path, "-m", "seeds=[0]", "name=first,second,third", "train.batch_size=24,4096", "train.non_private=false"
+    )
     assert failed.returncode != 0
-    assert {path.name for path in (tmp_path / "outputs" / "results").iterdir() if list(path.iterdir())} == {"first", "second", "third"}
+    assert {path.name for path in (tmp_path / "outputs" / "results").iterdir() if list(path.iterdir())} == {
+        "first",
+        "second",
+        "third",
+    }
     states = [json.loads(path.read_text())["status"] for path in (tmp_path / "outputs" / "logs").rglob("status.json")]
     assert sorted(states) == ["done"] * 3 + ["failed"] * 3
 
@@ -175,7 +192,7 @@ def test_a_multirun_goes_on_after_a_job_that_fails(tmp_path):
 def context(tmp_path):
     config = compose_config(*SMALL, f"output_dir={tmp_path}")
     task = grid.prepare(config, make_features())
-    return record.Context(config=config, task=task, settings=record.settings(config, task), candidates=1)
+    return record.Context(config=config, task=task, candidates=1)
 
 
 class SilentProgress:
@@ -208,7 +225,7 @@ def test_one_program_that_fails_is_reported_and_the_others_are_stored(context, t
     monkeypatch.setitem(sweep.TRAINERS, "packed", fails_once)
     progress = SilentProgress()
     with pytest.raises(MemoryError, match="injected"):
-        sweep.train_all(programs, context, tmp_path / "r", progress)
+        sweep.train_all(programs, context, tmp_path / "r", progress, Mirror(context.config))
     assert progress.failures == 1
     stored = {r["run_id"] for r in results.read(tmp_path / "r")}
     assert stored == {run.run_id for program in programs if program is not programs[1] for run in program.runs}
@@ -218,12 +235,20 @@ def test_torchs_thread_setting_is_restored(context, tmp_path):
     import torch
 
     before = torch.get_num_threads()
-    sweep.train_all(grid.pack(grid.expand(context.config, context.task)[:2], 2), context, tmp_path / "r", SilentProgress())
+    sweep.train_all(
+        grid.pack(grid.expand(context.config, context.task)[:2], 2), context, tmp_path / "r", SilentProgress()
+    )
     assert torch.get_num_threads() == before
 
 
 def test_the_opacus_engine_reaches_the_packed_engines_accuracy(tmp_path):
-    one = ["dp.target_epsilon=4", "dp.clip_percentile=[]", "train.learning_rate=1", "seeds=0", "train.non_private=false"]
+    one = [
+        "dp.target_epsilon=4",
+        "dp.clip_percentile=[]",
+        "train.learning_rate=1",
+        "seeds=0",
+        "train.non_private=false",
+    ]
     for engine in ("packed", "opacus"):
         done = run(tmp_path, *one, f"engine={engine}")
         assert done.returncode == 0, done.stdout + done.stderr

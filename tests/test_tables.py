@@ -3,14 +3,17 @@
 import csv
 import io
 import re
+import sys
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
 
 import pandas as pd
 import pytest
 from rich.console import Console
 from synthetic_records import accuracies, baseline, private, record, sweep
 
-from dpexp import comparison, tables
+import dpexp
+from dpexp import comparison, figures, tables
 from dpexp.panels import NOTHING, Panel, ordinal
 
 SWEEP = list(sweep(lambda e, p, c: 84.0 - c / 10))
@@ -38,9 +41,7 @@ def test_the_csv_has_the_agreed_columns_and_a_row_per_row_of_the_paper() -> None
 
 
 def test_the_csv_keeps_our_clip_norms_and_prints_accuracies_in_percent() -> None:
-    row = next(
-        row for row in parsed(TABLE) if row["dataset"] == "fashion_mnist" and row["percentile"] == "20"
-    )
+    row = next(row for row in parsed(TABLE) if row["dataset"] == "fashion_mnist" and row["percentile"] == "20")
     assert row["clip_norm"] == "12.17621"
     assert row["accuracy_mean"] == f"{84 - 1.217621:.4f}"
     assert (row["epsilon"], row["runs"], row["learning_rate"], row["note"]) == ("2", "3", "0.3", "")
@@ -70,9 +71,7 @@ def test_infinite_epsilon_is_the_string_inf() -> None:
 def test_rows_are_clip_norms_and_columns_budgets_with_the_baseline_last() -> None:
     lines = [line for line in tables.markdown([PANEL]).splitlines() if line.startswith("|")]
     assert lines[0] == "| Clip norm | ε = 2 | ε = 4 | ε = 6 |"
-    assert lines[3].startswith(
-        "| τ = 3.0 (0th pctl.) | 83.70 ± 0.09 (82.82 ± 0.18) | 83.70 ± 0.09 (83.85 ± 0.06) |"
-    )
+    assert lines[3].startswith("| τ = 3.0 (0th pctl.) | 83.70 ± 0.09 (82.82 ± 0.18) | 83.70 ± 0.09 (83.85 ± 0.06) |")
     assert lines[-1].startswith("| Non-private baseline | 84.00 ± 0.09 (84.44 ± 0.05) |")
     assert len({line.count("|") for line in lines}) == 1
 
@@ -181,6 +180,29 @@ def test_outputs_go_beside_the_results_unless_told_otherwise(tmp_path: Path) -> 
     folder.mkdir(parents=True)
     assert tables.arguments("", [str(folder)]) == (folder, tmp_path / "outputs")
     assert tables.arguments("", [str(folder), "--output", "x"]) == (folder, Path("x"))
+
+
+@pytest.mark.parametrize("module", [tables, figures])
+def test_the_command_writes_beside_the_results_and_names_its_files(
+    module: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "results" / "clipnorm"
+    folder.mkdir(parents=True)
+    stored = SimpleNamespace(read=lambda given: [private(2.0, 1.0)] if given == folder else [])
+    monkeypatch.setitem(sys.modules, "dpexp.results", stored)
+    monkeypatch.setattr(dpexp, "results", stored, raising=False)
+    module.main([str(folder)])
+    said = capsys.readouterr().out
+    written = [path for path in tmp_path.rglob("*.*") if path.is_file()]
+    assert {path.name for path in written} <= {
+        "clipnorm.csv",
+        "clipnorm.md",
+        "clipnorm.tex",
+        "figure2b.pdf",
+        "figure2b.png",
+    }
+    assert written
+    assert all(f"wrote {path}" in said for path in written)
 
 
 @pytest.mark.parametrize(
