@@ -57,7 +57,8 @@ def renyi_divergence(sample_rate: float, noise_multiplier: float, steps: int, or
 
     check_orders([order])
     try:
-        with np.errstate(invalid="raise"):  # a nan would keep Opacus' series for fractional orders going for ever
+        # a nan would keep Opacus' series for fractional orders going for ever
+        with np.errstate(invalid="raise", over="raise"):
             one = analysis.compute_rdp(q=sample_rate, noise_multiplier=noise_multiplier, steps=1, orders=float(order))
     except (ValueError, ArithmeticError):
         return math.inf  # an order that is left out only makes the bound larger
