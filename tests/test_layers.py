@@ -7,6 +7,7 @@ import pytest
 
 PACKAGE = Path(__file__).resolve().parent.parent / "dpexp"
 LAYERS = [
+    {"config_sources"},
     {"config", "cache", "mechanism"},
     {"accountants"},
     {"data", "sampling", "lipschitz", "heads", "accounting", "statement"},
