@@ -34,7 +34,9 @@ def test_without_a_download_missing_data_says_where_to_put_it(archive, tmp_path)
         unpacked(archive, tmp_path / "data", download=False)
 
 
-@pytest.mark.parametrize("content", [b"", b"<!DOCTYPE html><html>login</html>", b"\x1f\x8b cut"], ids=["0 bytes", "HTML", "cut"])
+@pytest.mark.parametrize(
+    "content", [b"", b"<!DOCTYPE html><html>login</html>", b"\x1f\x8b cut"], ids=["0 bytes", "HTML", "cut"]
+)
 def test_a_damaged_archive_put_by_hand_is_described(archive, tmp_path, content):
     (tmp_path / "things.tar.gz").write_bytes(content)
     with pytest.raises(DataError, match=r"expected things.tar.gz with md5 \w{32}, got md5") as error:

@@ -40,7 +40,12 @@ def test_no_folder_of_this_machine_reaches_the_results(tmp_path):
 
 @pytest.mark.parametrize(
     "content",
-    [b"", b"<!DOCTYPE html>", gzip.compress(sources.idx(sources.grey(3)))[:-9], gzip.compress(sources.idx(sources.grey(3))[:-1])],
+    [
+        b"",
+        b"<!DOCTYPE html>",
+        gzip.compress(sources.idx(sources.grey(3)))[:-9],
+        gzip.compress(sources.idx(sources.grey(3))[:-1]),
+    ],
     ids=["zero bytes", "HTML", "cut gzip", "one byte short"],
 )
 def test_a_damaged_idx_file_is_named(tmp_path, content):
@@ -68,7 +73,9 @@ def test_emnist_letters_start_at_one_and_become_26_classes(tmp_path):
 
 def test_emnist_images_are_upright_and_labels_are_the_files(tmp_path):
     for part in ("train", "test"):
-        sources.write_idx(tmp_path / "EMNIST" / "raw" / "gzip", f"emnist-balanced-{part}", sources.grey(47), np.arange(47))
+        sources.write_idx(
+            tmp_path / "EMNIST" / "raw" / "gzip", f"emnist-balanced-{part}", sources.grey(47), np.arange(47)
+        )
     splits = load(tmp_path, "emnist")
     np.testing.assert_array_equal(splits.train.samples, sources.grey(47).transpose(0, 2, 1))
     assert splits.train.labels.tolist() == list(range(47))
@@ -219,5 +226,16 @@ def test_unknown_names_and_settings_list_the_known_ones(tmp_path):
 
 
 def test_every_paper_data_set_can_be_named():
-    wanted = {"caltech256", "food101", "cifar10", "cifar100", "emnist", "fashion_mnist", "mnist", "tweeteval_emoji", "emotion", "imdb"}
+    wanted = {
+        "caltech256",
+        "food101",
+        "cifar10",
+        "cifar100",
+        "emnist",
+        "fashion_mnist",
+        "mnist",
+        "tweeteval_emoji",
+        "emotion",
+        "imdb",
+    }
     assert wanted <= set(data.DATASETS)
