@@ -4,6 +4,7 @@ import gzip
 import io
 import json
 import pickle
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -17,11 +18,11 @@ def idx(array: np.ndarray) -> bytes:
     return bytes([0, 0, 8, array.ndim]) + np.array(array.shape, ">u4").tobytes() + array.astype(np.uint8).tobytes()
 
 
-def write_idx(folder: Path, prefix: str, images: np.ndarray, labels: np.ndarray) -> None:
+def write_idx(folder: Path, prefix: str, images: np.ndarray, labels: Sequence[int] | np.ndarray) -> None:
     """Images and labels under MNIST's names, gzipped."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / f"{prefix}-images-idx3-ubyte.gz").write_bytes(gzip.compress(idx(images)))
-    (folder / f"{prefix}-labels-idx1-ubyte.gz").write_bytes(gzip.compress(idx(labels)))
+    (folder / f"{prefix}-labels-idx1-ubyte.gz").write_bytes(gzip.compress(idx(np.array(labels))))
 
 
 def grey(n: int, seed: int = 0) -> np.ndarray:
