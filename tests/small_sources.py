@@ -10,7 +10,10 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
+import torch
 from PIL import Image
+
+WORDS = ["i", "am", "happy", "sad", "the", "cat", "sat", "on", "a", "mat", "🎉", "http", ":", "/", "."]
 
 
 def idx(array: np.ndarray) -> bytes:
@@ -60,7 +63,7 @@ def write_texts(folder: Path, parts: dict[str, tuple[list, list]]) -> None:
 
 def write_emotion(root: Path) -> None:
     """A small dair-ai/emotion below a data root."""
-    texts = [f"i feel {word}" for word in ("sad", "joy", "love", "anger", "fear", "surprise")] * 2
+    texts = [" ".join(WORDS[:n]) for n in range(1, 13)]
     labels = [0, 1, 2, 3, 4, 5] * 2
     write_texts(root / "emotion" / "split", {"train": (texts, labels), "test": (texts[:6], labels[:6])})
 
@@ -119,3 +122,23 @@ def write_food(root: Path, per_part: int = 2) -> Path:
                 path.parent.mkdir(parents=True, exist_ok=True)
                 noise_image(size=(30, 24)).save(path)
     return folder
+
+
+def write_distilbert(folder: Path) -> None:
+    """DistilBERT as on the Hub: its real six layers of 768, a small vocabulary, seeded random weights."""
+    from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
+    from transformers import DistilBertConfig, DistilBertModel, PreTrainedTokenizerFast
+
+    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]"]
+    vocabulary = {word: i for i, word in enumerate([*special, *WORDS])}
+    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="[UNK]"))
+    tokenizer.normalizer = normalizers.Lowercase()
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    tokenizer.post_processor = processors.TemplateProcessing(
+        "[CLS] $A [SEP]", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
+    )
+    names = {"pad_token": "[PAD]", "unk_token": "[UNK]", "cls_token": "[CLS]", "sep_token": "[SEP]"}
+    PreTrainedTokenizerFast(tokenizer_object=tokenizer, **names).save_pretrained(folder)
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        DistilBertModel(DistilBertConfig(vocab_size=len(vocabulary))).save_pretrained(folder)

@@ -69,7 +69,7 @@ def test_an_address_that_does_not_answer_is_missing_data(archive, tmp_path):
 
 
 def test_an_interrupted_unpacking_is_done_again(archive, tmp_path, monkeypatch):
-    def stop(self, path, filter):  # noqa: A002
+    def stop(self, path, filter):
         (path / "things").mkdir()
         raise KeyboardInterrupt
 

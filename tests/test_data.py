@@ -51,7 +51,7 @@ def test_no_folder_of_this_machine_reaches_the_results(tmp_path):
 def test_a_damaged_idx_file_is_named(tmp_path, content):
     sources.write_mnist(tmp_path)
     (tmp_path / "MNIST" / "raw" / "train-images-idx3-ubyte.gz").write_bytes(content)
-    with pytest.raises(DataError, match="train-images-idx3-ubyte.gz.*fetch it again"):
+    with pytest.raises(DataError, match=r"train-images-idx3-ubyte.gz.*fetch it again"):
         load(tmp_path, "mnist")
 
 

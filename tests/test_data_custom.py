@@ -166,7 +166,7 @@ def test_wrong_names_list_the_right_ones(tmp_path):
         load(tmp_path, kind="features", train="a.npz", x="z")
     with pytest.raises(DataError, match="no column 'z'; its columns are 'id', 'f0'"):
         load(tmp_path, kind="features", train="a.csv", x="z")
-    with pytest.raises(ConfigError, match="dataset.kind must be one of features, images, texts; got 'image'"):
+    with pytest.raises(ConfigError, match=r"dataset.kind must be one of features, images, texts; got 'image'"):
         load(tmp_path, kind="image", train="a.npz")
     with pytest.raises(
         DataError, match=r"b.npz does not exist; dataset.train and dataset.test are relative to data_root"
@@ -184,5 +184,5 @@ def test_a_damaged_file_is_named(tmp_path):
 def test_parts_of_different_width_are_refused(tmp_path):
     save(tmp_path / "a.npz", *features(d=4))
     save(tmp_path / "b.npz", *features(d=5))
-    with pytest.raises(DataError, match="a.npz has 4 features a row, b.npz has 5"):
+    with pytest.raises(DataError, match=r"a.npz has 4 features a row, b.npz has 5"):
         load(tmp_path, kind="features", train="a.npz", test="b.npz")

@@ -18,7 +18,6 @@ from dpexp.features.encoders import Encoder, matmul_precision
 from dpexp.features.extraction import encode
 
 IMAGENET = {"mean": [0.485, 0.456, 0.406], "std": [0.229, 0.224, 0.225]}
-WORDS = ["i", "am", "happy", "sad", "the", "cat", "sat", "on", "a", "mat", "🎉", "http", ":", "/", "."]
 TEXTS = ["i am happy", "", "the cat sat on a mat .", "🎉 🎉", "http : / /", "sad " * 5000, "i", "unknown words here"]
 
 
@@ -41,13 +40,16 @@ def photos(n: int = 5) -> Split:
     modes = ["RGB", "L", "P", "RGBA", "CMYK"]
     images = [sources.noise_image(modes[i % 5], (70 + i, 66), seed=i) for i in range(n)]
     forms = ["JPEG" if image.mode == "CMYK" else "PNG" for image in images]
-    files = [ImageFile(name=str(i), content=sources.encoded(image, form)) for i, (image, form) in enumerate(zip(images, forms, strict=True))]
+    files = [
+        ImageFile(name=str(i), content=sources.encoded(image, form))
+        for i, (image, form) in enumerate(zip(images, forms, strict=True))
+    ]
     return Split(samples=files, labels=np.arange(n))
 
 
 @pytest.fixture(scope="module")
 def resnet_files(tmp_path_factory) -> dict[str, Path]:
-    """State dicts of both ResNets with seeded random weights, running statistics that are not those of a new network."""
+    """State dicts of both ResNets with seeded random weights, not a new network's running statistics."""
     import torchvision.models
 
     found = {}
@@ -65,22 +67,9 @@ def resnet_files(tmp_path_factory) -> dict[str, Path]:
 
 @pytest.fixture(scope="module")
 def distilbert_folder(tmp_path_factory) -> Path:
-    """DistilBERT as on the Hub: its real six layers of 768, a small vocabulary, seeded random weights."""
-    from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
-    from transformers import DistilBertConfig, DistilBertModel, PreTrainedTokenizerFast
-
+    """DistilBERT as on the Hub."""
     folder = tmp_path_factory.mktemp("distilbert")
-    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]"]
-    vocabulary = {word: i for i, word in enumerate([*special, *WORDS])}
-    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="[UNK]"))
-    tokenizer.normalizer = normalizers.Lowercase()
-    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
-    tokenizer.post_processor = processors.TemplateProcessing("[CLS] $A [SEP]", special_tokens=[("[CLS]", 2), ("[SEP]", 3)])
-    names = {"pad_token": "[PAD]", "unk_token": "[UNK]", "cls_token": "[CLS]", "sep_token": "[SEP]"}
-    PreTrainedTokenizerFast(tokenizer_object=tokenizer, **names).save_pretrained(folder)
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        DistilBertModel(DistilBertConfig(vocab_size=len(vocabulary))).save_pretrained(folder)
+    sources.write_distilbert(folder)
     return folder
 
 
@@ -104,11 +93,21 @@ def test_resnet_features_are_what_its_classifier_sees(resnet_files, name):
     model.load_state_dict(torch.load(resnet_files[name], weights_only=True))
     seen = []
     model.fc.register_forward_hook(lambda module, inputs, output: seen.append(inputs[0]))
-    steps = [v2.Resize(40), v2.CenterCrop(32), v2.PILToTensor(), v2.ToDtype(torch.float32, scale=True), v2.Normalize(**IMAGENET)]
+    steps = [
+        v2.Resize(40),
+        v2.CenterCrop(32),
+        v2.PILToTensor(),
+        v2.ToDtype(torch.float32, scale=True),
+        v2.Normalize(**IMAGENET),
+    ]
     with torch.inference_mode():
         for file in split.samples:
             with Image.open(io.BytesIO(file.content)) as image:
-                model(v2.Compose(steps)(image.convert("RGBA").convert("RGB") if image.mode == "P" else image.convert("RGB"))[None])
+                model(
+                    v2.Compose(steps)(
+                        image.convert("RGBA").convert("RGB") if image.mode == "P" else image.convert("RGB")
+                    )[None]
+                )
     assert found.shape == (5, 512)
     np.testing.assert_allclose(found, torch.cat(seen).numpy(), rtol=1e-4, atol=1e-4)
 
@@ -135,9 +134,9 @@ def test_a_resnet_finds_other_weights_out(resnet_files, tmp_path):
     with pytest.raises(DataError, match=r"resnet34.pth: holds other weights than this network needs"):
         build("resnet18", weights=str(resnet_files["resnet34"]), **settings)
     (tmp_path / "page.pth").write_text("<!DOCTYPE html>")
-    with pytest.raises(DataError, match="page.pth: cannot be read as weights"):
+    with pytest.raises(DataError, match=r"page.pth: cannot be read as weights"):
         build("resnet18", weights=str(tmp_path / "page.pth"), **settings)
-    with pytest.raises(ConfigError, match="extractor.weights must be a file or folder that exists, got /no/such"):
+    with pytest.raises(ConfigError, match=r"extractor.weights must be a file or folder that exists, got /no/such"):
         build("resnet18", weights="/no/such", **settings)
 
 
@@ -150,7 +149,9 @@ def test_the_weights_hash_is_that_of_the_content_not_of_the_path(resnet_files, t
     assert vision.find_resnet(config) != vision.find_resnet(other)
 
 
-@pytest.mark.parametrize(("resize", "crop", "size"), [(None, None, (70, 66)), (32, None, (33, 32)), (40, 24, (24, 24)), (8, 16, (16, 16))])
+@pytest.mark.parametrize(
+    ("resize", "crop", "size"), [(None, None, (70, 66)), (32, None, (33, 32)), (40, 24, (24, 24)), (8, 16, (16, 16))]
+)
 def test_geometry_is_torchvisions(resize, crop, size):
     from torchvision.transforms import v2
 
@@ -195,7 +196,10 @@ def test_distilbert_features_do_not_depend_on_padding_or_batch(distilbert_folder
 def test_distilbert_pools_the_last_hidden_state_of_each_text_alone(distilbert_folder):
     from transformers import AutoModel, AutoTokenizer
 
-    tokenizer, model = AutoTokenizer.from_pretrained(distilbert_folder), AutoModel.from_pretrained(distilbert_folder).eval()
+    tokenizer, model = (
+        AutoTokenizer.from_pretrained(distilbert_folder),
+        AutoModel.from_pretrained(distilbert_folder).eval(),
+    )
     with torch.inference_mode():
         hidden = [model(**tokenizer(t, return_tensors="pt")).last_hidden_state[0] for t in TEXTS[:5]]
     for pooling, take in (("cls", lambda h: h[0]), ("mean", lambda h: h.mean(0))):
@@ -229,9 +233,9 @@ def test_other_encoder_files_give_another_weights_hash(distilbert_folder):
 
 
 def test_text_settings_are_checked(distilbert_folder, tmp_path):
-    with pytest.raises(ConfigError, match="extractor.pooling must be one of cls, mean; got 'max'"):
+    with pytest.raises(ConfigError, match=r"extractor.pooling must be one of cls, mean; got 'max'"):
         bert(distilbert_folder, pooling="max")
-    with pytest.raises(ConfigError, match="extractor.max_length must be at most 512"):
+    with pytest.raises(ConfigError, match=r"extractor.max_length must be at most 512"):
         bert(distilbert_folder, max_length=513)
     with pytest.raises(ConfigError, match=r"give extractor.model .*or extractor.weights .*got neither"):
         build("hf", pooling="mean", max_length=16)
@@ -242,9 +246,11 @@ def test_text_settings_are_checked(distilbert_folder, tmp_path):
 def test_image_settings_are_checked():
     with pytest.raises(ConfigError, match=r"extractor.std must be > 0, got \[1, 1, 0\]"):
         build("resnet18", mean=0.5, std=[1, 1, 0])
-    with pytest.raises(ConfigError, match="extractor.mean must be one number or three"):
+    with pytest.raises(ConfigError, match=r"extractor.mean must be one number or three"):
         build("resnet18", std=0.5)
-    with pytest.raises(ConfigError, match="extractor.interpolation must be one of nearest, bilinear, bicubic; got 'cubic'"):
+    with pytest.raises(
+        ConfigError, match=r"extractor.interpolation must be one of nearest, bilinear, bicubic; got 'cubic'"
+    ):
         build("raw", interpolation="cubic")
     with pytest.raises(ConfigError, match=r"extractor.crop must be a whole number >= 1 or null, got 0"):
         build("raw", crop=0)

@@ -328,7 +328,7 @@ def test_the_label_map_and_what_was_left_out_are_stored(tmp_path):
     assert header.skipped == ["dog/3.png", "dog/3.png"]
     assert len(found.train) == 7
     assert {"numpy", "torch"} <= set(header.versions)
-    with pytest.raises(DataError, match="dog/3.png: cannot be decoded"):
+    with pytest.raises(DataError, match=r"dog/3.png: cannot be decoded"):
         features.load(compose_config(*given, f"features_dir={tmp_path / 'f'}"))
 
 

@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
-from PIL import Image
 import small_sources as sources
+from PIL import Image
 
 from dpexp.data import DataError, ImageFile, Split
 from dpexp.data.pixels import decode, leave_out_undecodable
@@ -50,7 +50,7 @@ def test_exif_rotation_is_applied():
 def test_a_damaged_image_is_named(content):
     jpeg = sources.encoded(sources.noise_image(size=(200, 200)), "JPEG")
     content = jpeg[: len(jpeg) // 2] if content is None else content
-    with pytest.raises(DataError, match="photos/7.jpg: cannot be decoded.*on_bad_image=skip"):
+    with pytest.raises(DataError, match=r"photos/7.jpg: cannot be decoded.*on_bad_image=skip"):
         decode(ImageFile(name="photos/7.jpg", content=content))
 
 

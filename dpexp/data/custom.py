@@ -106,6 +106,7 @@ def _feature_columns(config: DatasetConfig, known: Sequence[str]) -> list[str]:
 def _read_features(config: DatasetConfig, path: Path) -> Read:
     """Feature vectors [n, d] as they are stored."""
     form = _format(config, path)
+    labels: Any
     if form in ("npz", "safetensors"):
         x, labels = _array_file(path, form, (str(config.x), config.label))
     else:

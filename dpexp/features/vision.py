@@ -76,7 +76,7 @@ def check_normalised(config: ExtractorConfig) -> None:
 
 
 def build_raw(config: ExtractorConfig, device: str) -> Encoder:
-    """Feature vectors as they are; flattened pixels / 255 of images: [n, height * width] of grey arrays, else 3 times."""
+    """Feature vectors as they are; flattened pixels / 255 of images: [n, height * width] if grey, else 3 times that."""
 
     def prepare(split: Split) -> Batch:
         samples = split.samples
