@@ -1,10 +1,11 @@
 """Epsilon of DP-SGD by three accountants. The only importer of Opacus' and dp-accounting's analyses.
 
-The mechanism is the Gaussian mechanism on Poisson samples, composed over all steps, under add/remove adjacency:
-- rdp: Renyi orders of the sampled Gaussian (Mironov, Talwar, Zhang, 2019, Section 3.3), converted by Balle et al.
-  (2020), Theorem 21, as Opacus computes them; the paper's own choice, and an upper bound in every setting.
-- prv: numerical composition (Gopi, Lee, Wutschitz, 2021) by Opacus; the upper end of its error interval.
-- pld: privacy loss distributions with connected dots (Doroshenko et al., 2022) by dp-accounting; an upper bound.
+The mechanism is the Gaussian mechanism on Poisson samples, composed over all steps, under add/remove adjacency.
+
+- rdp: Renyi orders of the sampled Gaussian (Mironov, Talwar and Zhang, 2019, Section 3.3), converted by Balle et
+  al. (2020), Theorem 21, as Opacus computes them; the paper's own choice, and an upper bound in every setting.
+- prv: numerical composition (Gopi, Lee and Wutschitz, 2021) by Opacus; the upper end of its error interval.
+- pld: privacy loss distributions, dots connected (Doroshenko et al., 2022), by dp-accounting; an upper bound.
 """
 
 import math
@@ -14,17 +15,13 @@ from dataclasses import dataclass
 
 from dpexp.config import ConfigError
 
-PRV_ERROR = (
-    0.01  # half width of PRV's interval: its upper end is at least this, even if the true epsilon is 0
-)
+PRV_ERROR = 0.01  # half width of PRV's interval: its upper end is at least this, even if the true epsilon is 0
 PRV_GRID_LIMIT = 4_000_000  # points; about 5 seconds and 0.5 GiB
-PRV_DOMAIN_LIMIT = (
-    700.0  # exp(710) overflows a double, and Opacus then reports about 707 whatever the truth is
-)
-PLD_BINS = 200_000  # per distribution; about a second
+PRV_DOMAIN_LIMIT = 700.0  # exp(710) overflows a double, and Opacus then reports about 707 whatever the truth is
+PLD_BINS = 100_000  # per distribution; about half a second
 SMALLEST_DELTA = 1e-14  # below it double precision cannot tell the tail of a composed distribution from 0
 
-# Opacus' own orders come first; these are tried when the best of them lies at an end. Its binomials overflow at 1030.
+# Tried when the best of Opacus' own orders lies at an end. Its binomials overflow from order 1030 on.
 LOWER_ORDERS = tuple(1 + x / 1000 for x in (1, 2, 3, 5, 7, *range(10, 100, 5)))
 HIGHER_ORDERS = (*range(64, 128, 2), *range(128, 256, 8), *range(256, 1025, 32))
 
@@ -44,13 +41,13 @@ class _NoAnswerError(Exception):
 
 
 def check_orders(orders: Sequence[float]) -> None:
-    """Raise ConfigError unless every Renyi order is above 1, where the conversion to (epsilon, delta) holds."""
+    """Raise ConfigError unless every order is above 1, where Renyi divergence converts to (epsilon, delta)."""
     if not orders or not all(order > 1 for order in orders):
         raise ConfigError(f"orders must be one or more numbers > 1, got {list(orders)!r}")
 
 
 def renyi_divergence(sample_rate: float, noise_multiplier: float, steps: int, order: float) -> float:
-    """Renyi divergence of an order > 1 of the composed mechanism, in nats; infinity where it cannot be computed.
+    """Renyi divergence of the composed mechanism, in nats, at an order > 1; infinity where it cannot be computed.
 
     Raises: ConfigError for an order <= 1.
     """
@@ -58,13 +55,15 @@ def renyi_divergence(sample_rate: float, noise_multiplier: float, steps: int, or
 
     check_orders([order])
     try:
-        one = analysis.compute_rdp(
-            q=sample_rate, noise_multiplier=noise_multiplier, steps=1, orders=float(order)
-        )
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # overflow at very little noise, which ends as infinity or nan
+            one = float(
+                analysis.compute_rdp(q=sample_rate, noise_multiplier=noise_multiplier, steps=1, orders=float(order))
+            )
     except (ValueError, ArithmeticError):
         return math.inf  # an order that is left out only makes the bound larger
     # rounding may leave a divergence just below 0, and steps would multiply it
-    return max(float(one), 0.0) * steps if not math.isnan(one) else math.inf
+    return math.inf if math.isnan(one) else max(one, 0.0) * steps
 
 
 def _best(setting: Setting, orders: Sequence[float]) -> tuple[float, float]:
@@ -74,15 +73,13 @@ def _best(setting: Setting, orders: Sequence[float]) -> tuple[float, float]:
     s = setting
     divergences = [renyi_divergence(s.sample_rate, s.noise_multiplier, s.steps, order) for order in orders]
     with warnings.catch_warnings():
-        warnings.simplefilter(
-            "ignore"
-        )  # "largest alpha": the caller widens the grid, or notes that it could not
+        warnings.simplefilter("ignore")  # "largest alpha": the caller widens the grid, or notes that it could not
         epsilon, order = analysis.get_privacy_spent(orders=list(orders), rdp=divergences, delta=s.delta)
     return max(float(epsilon), 0.0), float(order)  # (e, delta)-DP with e < 0 implies (0, delta)-DP
 
 
 def rdp_epsilon(setting: Setting, orders: Sequence[float] | None = None) -> tuple[float, tuple[str, ...]]:
-    """Epsilon by RDP and notes on it. Without `orders`, Opacus' grid, widened where its best order is at an end."""
+    """Epsilon by RDP and notes on it. orders=None: Opacus' grid, widened where its best order is at an end."""
     from opacus.accountants import RDPAccountant
 
     grid = list(orders or RDPAccountant.DEFAULT_ALPHAS)
@@ -97,7 +94,7 @@ def rdp_epsilon(setting: Setting, orders: Sequence[float] | None = None) -> tupl
 
 
 def prv_epsilon(setting: Setting, epsilon_rdp: float) -> float:
-    """The upper end of the PRV interval, or _NoAnswerError where double precision or memory would not carry it."""
+    """The upper end of the PRV interval; _NoAnswerError where double precision or memory would not carry it."""
     from opacus.accountants import PRVAccountant
     from opacus.accountants.analysis import prv as analysis
 
@@ -106,12 +103,8 @@ def prv_epsilon(setting: Setting, epsilon_rdp: float) -> float:
     one = analysis.PoissonSubsampledGaussianPRV(s.sample_rate, s.noise_multiplier)
     domain = analysis.compute_safe_domain_size([one], [s.steps], PRV_ERROR, delta_error)
     if not domain <= PRV_DOMAIN_LIMIT:
-        raise _NoAnswerError(
-            f"its domain reaches {domain:.4g}, beyond the {PRV_DOMAIN_LIMIT:g} that doubles carry"
-        )
-    points = (
-        2 * domain / (PRV_ERROR / math.sqrt(s.steps * math.log(12 / delta_error) / 2))
-    )  # Gopi et al., Theorem 5.5
+        raise _NoAnswerError(f"its domain reaches {domain:.4g}, beyond the {PRV_DOMAIN_LIMIT:g} that doubles carry")
+    points = 2 * domain / (PRV_ERROR / math.sqrt(s.steps * math.log(12 / delta_error) / 2))  # Gopi et al., Theorem 5.5
     if points > PRV_GRID_LIMIT:
         raise _NoAnswerError(f"it needs a grid of {points:.2g} points, more than {PRV_GRID_LIMIT:.2g}")
     if points * 2.0**-52 > s.delta:  # Opacus tests this with long doubles, but composes with doubles
@@ -125,7 +118,7 @@ def prv_epsilon(setting: Setting, epsilon_rdp: float) -> float:
 
 
 def _discretisation(setting: Setting, epsilon_rdp: float) -> float:
-    """Bin width for PLD: 1e-4, less where one step loses less than that, more where the range would be too long.
+    """Bin width for PLD: 1e-4, less where one step loses less than that, more where the range would be long.
 
     Wider bins round the loss up, so they may only overstate epsilon.
     """
@@ -152,9 +145,7 @@ def pld_epsilon(setting: Setting, epsilon_rdp: float) -> float:
 NUMERICAL: dict[str, Callable[[Setting, float], float]] = {"prv": prv_epsilon, "pld": pld_epsilon}
 
 
-def numerical_epsilon(
-    name: str, setting: Setting, epsilon_rdp: float
-) -> tuple[float | None, tuple[str, ...]]:
+def numerical_epsilon(name: str, setting: Setting, epsilon_rdp: float) -> tuple[float | None, tuple[str, ...]]:
     """Epsilon by PRV or PLD and notes on it; None where RDP has to stand in."""
     try:
         if setting.delta < SMALLEST_DELTA:

@@ -6,18 +6,16 @@ import math
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import cache as memoise
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from scipy.optimize import brentq
-
 from dpexp import cache
 from dpexp.accountants import NUMERICAL, Setting, check_orders, numerical_epsilon, rdp_epsilon
 from dpexp.config import ACCOUNTANTS, ConfigError, finite_positive, one_of
-
-LARGEST_SIGMA = 1e6
-SMALLEST_SIGMA = 1e-6
+from dpexp.noise_search import smallest_noise_multiplier
 
 log = logging.getLogger(__name__)
 
@@ -70,12 +68,13 @@ def _epsilons(setting: Setting, orders: Sequence[float] | None) -> tuple[dict[st
     return epsilons, notes
 
 
-def account(
+def account(  # noqa: PLR0913
     sample_rate: float,
     noise_multiplier: float,
     steps: int,
     delta: float,
     accountant: str = "rdp",
+    *,
     orders: Sequence[float] | None = None,
 ) -> Account:
     """Epsilon of DP-SGD at delta by all three accountants; `accountant` picks the one that counts.
@@ -106,7 +105,7 @@ def account(
     )
 
 
-def _chosen(setting: Setting, sigma: float, accountant: str) -> tuple[float, str]:
+def _chosen(setting: Setting, accountant: str, sigma: float) -> tuple[float, str]:
     """Epsilon at a noise multiplier as `account` would choose it, and the accountant that it comes from."""
     here = replace(setting, noise_multiplier=sigma)
     rdp, _ = rdp_epsilon(here)
@@ -114,51 +113,13 @@ def _chosen(setting: Setting, sigma: float, accountant: str) -> tuple[float, str
     return (rdp, "rdp") if epsilon is None else (epsilon, accountant)
 
 
-def _bracket(
-    epsilon_at: Callable[[float], float], target: float, start: float, factor: float
-) -> tuple[float, float]:
-    """Noise multipliers (low, high) with epsilon(high) <= target < epsilon(low), or the end of the range for one."""
-    low = high = start
-    while epsilon_at(high) > target and high < LARGEST_SIGMA:
-        low, high, factor = high, min(high * factor, LARGEST_SIGMA), factor**2
-    while (low == high or epsilon_at(low) <= target) and SMALLEST_SIGMA < low < LARGEST_SIGMA:
-        low, high, factor = max(low / factor, SMALLEST_SIGMA), low, factor**2
-    return low, high
-
-
-def _round_up(sigma: float) -> float:
-    """The next multiple of 1e-5, or of a smaller power of ten where that would leave under five digits."""
-    digits = max(5, 4 - math.floor(math.log10(sigma)))
-    return (
-        math.ceil(sigma * 10**digits - 1e-6) / 10**digits
-    )  # 1e-6: a multiple must stay itself despite rounding
-
-
-def _smallest_sigma(
-    epsilon_at: Callable[[float], float], target: float, start: float, factor: float
-) -> float:
-    """The smallest noise multiplier with epsilon <= target, to 1e-5 and rounded up; at most LARGEST_SIGMA."""
-    low, high = _bracket(epsilon_at, target, start, factor)
-    if not epsilon_at(low) > target >= epsilon_at(high):
-        return high
-
-    def excess(log_sigma: float) -> float:
-        return math.log(min(max(epsilon_at(math.exp(log_sigma)), 1e-300), 1e300) / target)
-
-    sigma = _round_up(math.exp(brentq(excess, math.log(low), math.log(high), xtol=2e-6, maxiter=100)))
-    for _ in range(20):  # the root may lie on either side of the target
-        if epsilon_at(sigma) <= target:
-            break
-        sigma = _round_up(sigma * (1 + 1e-5))
-    return sigma
-
-
-def calibrate(
+def calibrate(  # noqa: PLR0913
     target_epsilon: float,
     sample_rate: float,
     steps: int,
     delta: float,
     accountant: str = "rdp",
+    *,
     tolerance: float = 0.01,
 ) -> float:
     """The smallest noise multiplier, to about 1e-5, with epsilon in [target * (1 - tolerance), target].
@@ -172,26 +133,20 @@ def calibrate(
     _check(sample_rate, steps, delta, fewest_steps=1)
     one_of("accountant", accountant, ACCOUNTANTS)
     setting = Setting(sample_rate=sample_rate, noise_multiplier=1.0, steps=steps, delta=delta)
-    sigma = _smallest_sigma(lambda s: _chosen(setting, s, "rdp")[0], target_epsilon, start=1.0, factor=2.0)
-    if accountant != "rdp" and _chosen(setting, sigma, accountant)[1] != "rdp":
-        sigma = _smallest_sigma(
-            lambda s: _chosen(setting, s, accountant)[0], target_epsilon, sigma, factor=1.1
-        )
-    epsilon, _ = _chosen(setting, sigma, accountant)
+    by_rdp = partial(_chosen, setting, "rdp")
+    sigma = smallest_noise_multiplier(lambda s: by_rdp(s)[0], target_epsilon, start=1.0, factor=2.0)
+    chosen = memoise(partial(_chosen, setting, accountant))
+    if chosen(sigma)[1] != "rdp":
+        sigma = smallest_noise_multiplier(lambda s: chosen(s)[0], target_epsilon, start=sigma, factor=1.1)
+    epsilon, _ = chosen(sigma)
     if not target_epsilon * (1 - tolerance) <= epsilon <= target_epsilon:
-        raise _unreachable(
-            target_epsilon, tolerance, replace(setting, noise_multiplier=sigma), accountant, epsilon
-        )
+        raise _unreachable(target_epsilon, tolerance, replace(setting, noise_multiplier=sigma), accountant, epsilon)
     return sigma
 
 
-def _unreachable(
-    target: float, tolerance: float, last: Setting, accountant: str, epsilon: float
-) -> ConfigError:
+def _unreachable(target: float, tolerance: float, last: Setting, accountant: str, epsilon: float) -> ConfigError:
     """The error for a target that the search did not meet, with its last setting and the epsilon there."""
-    where = (
-        f"delta={last.delta:g}, sample rate {last.sample_rate:g}, {last.steps} steps, accountant {accountant}"
-    )
+    where = f"delta={last.delta:g}, sample rate {last.sample_rate:g}, {last.steps} steps, accountant {accountant}"
     if epsilon > target:
         return ConfigError(
             f"dp.target_epsilon={target:g} cannot be reached at {where}: the largest noise multiplier tried, "
@@ -228,9 +183,7 @@ def _refuse_constant(name: str) -> float:
     raise ValueError(f"{name} is not JSON")
 
 
-def _remembered(
-    folder: Path, question: dict[str, Any], compute: Callable[[], Any], check: Callable[[Any], Any]
-) -> Any:
+def _remembered(folder: Path, question: dict[str, Any], compute: Callable[[], Any], check: Callable[[Any], Any]) -> Any:
     """The checked answer kept in the folder for this question, or a new one, which is then kept."""
     question = question | {"versions": {name: version(name) for name in ("opacus", "dp-accounting")}}
     path = folder / f"{question['kind']}-{cache.digest(question)}.json"
@@ -257,15 +210,16 @@ def _sigma(answer: Any) -> float:
 
 def _account(answer: Any) -> Account:
     """A kept account, or ValueError or TypeError."""
-    values = {key: math.inf if value == "inf" else value for key, value in answer.items()}
-    kept = Account(**values | {"notes": tuple(values["notes"])})
+    values: dict[str, Any] = {key: math.inf if value == "inf" else value for key, value in answer.items()}
+    kept = Account(**(values | {"notes": tuple(values["notes"])}))
     if kept.epsilon != getattr(kept, f"epsilon_{kept.accountant_used}", None):
         raise ValueError("its epsilon is not that of the accountant used")
     return kept
 
 
-def cached_calibration(
+def cached_calibration(  # noqa: PLR0913
     folder: Path,
+    *,
     target_epsilon: float,
     sample_rate: float,
     steps: int,
@@ -274,7 +228,7 @@ def cached_calibration(
     tolerance: float = 0.01,
 ) -> float:
     """`calibrate`, computed once per question and version of the accountants, and kept in the folder."""
-    question = dict(
+    question: dict[str, Any] = dict(
         target_epsilon=target_epsilon,
         sample_rate=sample_rate,
         steps=steps,
@@ -285,8 +239,9 @@ def cached_calibration(
     return _remembered(folder, {"kind": "sigma", **question}, lambda: calibrate(**question), _sigma)
 
 
-def cached_account(
+def cached_account(  # noqa: PLR0913
     folder: Path,
+    *,
     sample_rate: float,
     noise_multiplier: float,
     steps: int,
@@ -294,7 +249,7 @@ def cached_account(
     accountant: str = "rdp",
 ) -> Account:
     """`account`, computed once per question and version of the accountants, and kept in the folder."""
-    question = dict(
+    question: dict[str, Any] = dict(
         sample_rate=sample_rate,
         noise_multiplier=noise_multiplier,
         steps=steps,

@@ -111,14 +111,10 @@ def _row(record: Record) -> dict[str, Any]:
     mechanism = record["mechanism"]
     config = record.get("config") or {}
     percentile = number(record.get("clip_percentile"))
-    row = {
-        name: record[name]
-        for name in ("run_id", "study", "method", "dataset", "extractor", "features", "seed")
-    }
+    row = {name: record[name] for name in ("run_id", "study", "method", "dataset", "extractor", "features", "seed")}
     row |= {name: record[name] for name in ("select_on", "noise", "engine", "status", "last_epochs")}
     row |= {
-        name: number(mechanism[name])
-        for name in ("n", "expected_batch_size", "steps", "clip_norm", "noise_multiplier")
+        name: number(mechanism[name]) for name in ("n", "expected_batch_size", "steps", "clip_norm", "noise_multiplier")
     }
     row |= {
         "model": record["model"]["name"],
@@ -190,10 +186,7 @@ def cells(runs: pd.DataFrame) -> pd.DataFrame:
     has the highest mean selection accuracy among those with the most finished seeds and no diverged run; the
     smaller on ties.
     """
-    rows = [
-        _cell(dict(zip(CELL, key, strict=True)), group)
-        for key, group in runs.groupby(list(CELL), dropna=False)
-    ]
+    rows = [_cell(dict(zip(CELL, key, strict=True)), group) for key, group in runs.groupby(list(CELL), dropna=False)]
     frame = pd.DataFrame(rows, columns=list(CELL_COLUMNS))
     order = ["dataset", "extractor", "model", "method", "target_epsilon", "clip_norm", "percentile"]
     return frame.sort_values(order, kind="stable", ignore_index=True)

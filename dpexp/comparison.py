@@ -62,14 +62,16 @@ def against_paper(cells: pd.DataFrame, reference: pd.DataFrame) -> pd.DataFrame:
     """
     rows: list[dict[str, Any]] = []
     shown: set[int] = set()
+    blocks = dict(list(cells.groupby(BLOCK)))
     for paper in reference.to_dict("records"):
-        found = MATCHES[paper["method"]](paper, cells)
+        block = blocks.get(tuple(paper[name] for name in BLOCK), cells.iloc[:0])
+        found = block if block.empty else MATCHES[paper["method"]](paper, block)
         row = _blank(paper)
         if len(found) == 1:
             row |= _values(found.iloc[0]) | {"note": _join(found.iloc[0]["note"], _departures(found.iloc[0]))}
             shown |= {int(found.index[0])} if row["method"] != "dpsgd_best" else set()
         else:
-            row["note"] = _why_missing(paper, cells, found)
+            row["note"] = _why_missing(paper, block, found)
         rows.append(row)
     extra = cells[~cells.index.isin(shown)]
     rows += [_extra(cell, cells) for _, cell in extra.iterrows()]
@@ -77,35 +79,27 @@ def against_paper(cells: pd.DataFrame, reference: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=list(COLUMNS)).astype(types)
 
 
-def _block(paper: dict[str, Any], cells: pd.DataFrame) -> pd.DataFrame:
-    """Our cells with the paper's data set, features and head."""
-    same = (cells[name] == paper[name] for name in BLOCK)
-    return cells[np.logical_and.reduce(list(same))]
-
-
-def _same_method(paper: dict[str, Any], cells: pd.DataFrame) -> pd.DataFrame:
+def _same_method(paper: dict[str, Any], block: pd.DataFrame) -> pd.DataFrame:
     """Our cells of the row's method and budget."""
-    block = _block(paper, cells)
     budget = block["target_epsilon"] == paper["epsilon"]
     return block[(block["method"] == paper["method"]) & (budget | math.isnan(paper["epsilon"]))]
 
 
-def _same_clip_norm(paper: dict[str, Any], cells: pd.DataFrame) -> pd.DataFrame:
+def _same_clip_norm(paper: dict[str, Any], block: pd.DataFrame) -> pd.DataFrame:
     """Our cells of the row's method, budget and clip norm; printed percentiles do not count the bias's 1."""
-    cells = _same_method(paper, cells)
+    cells = _same_method(paper, block)
     if math.isnan(paper["percentile"]):
-        return cells[
-            cells["percentile"].isna() & np.isclose(cells["clip_norm"], paper["clip_norm"], rtol=1e-9)
-        ]
+        return cells[cells["percentile"].isna() & np.isclose(cells["clip_norm"], paper["clip_norm"], rtol=1e-9)]
     return cells[(cells["percentile"] == paper["percentile"]) & ~cells["include_bias"].astype(bool)]
 
 
-def _best_clip_norm(paper: dict[str, Any], cells: pd.DataFrame) -> pd.DataFrame:
+def _best_clip_norm(paper: dict[str, Any], block: pd.DataFrame) -> pd.DataFrame:
     """The best of our DP-SGD cells of the row's budget (Table 3, "without RNMM")."""
-    cells = _same_method(paper | {"method": "dpsgd"}, cells)
+    cells = _same_method(paper | {"method": "dpsgd"}, block)
     return cells.sort_values("selection_accuracy", ascending=False, kind="stable").head(1)
 
 
+# How our cells of a row's data set, features and head are narrowed down to the row.
 MATCHES: dict[str, Callable[[dict[str, Any], pd.DataFrame], pd.DataFrame]] = {
     "dpsgd": _same_clip_norm,
     "non_private": _same_method,
@@ -129,11 +123,7 @@ def _values(cell: pd.Series) -> dict[str, Any]:
 
 def _extra(cell: pd.Series, cells: pd.DataFrame) -> dict[str, Any]:
     """A row for a cell that the paper does not have; a cell without a target shows its achieved epsilon."""
-    row = (
-        {name: cell[name] for name in (*BLOCK, "method", "percentile")}
-        | {"clip_norm": math.nan}
-        | _values(cell)
-    )
+    row = {name: cell[name] for name in (*BLOCK, "method", "percentile")} | {"clip_norm": math.nan} | _values(cell)
     target = cell["target_epsilon"]
     untargeted = math.isnan(target) and cell["method"] != "non_private"
     row["epsilon"] = cell["epsilon"] if untargeted else target
@@ -162,12 +152,12 @@ def _departures(cell: pd.Series) -> str:
     return ", ".join(f"{name} = {cell[name]:g} (paper: {value:g})" for name, value in off.items())
 
 
-def _why_missing(paper: dict[str, Any], cells: pd.DataFrame, found: pd.DataFrame) -> str:
+def _why_missing(paper: dict[str, Any], block: pd.DataFrame, found: pd.DataFrame) -> str:
     """Why a row of the paper has no number of ours."""
     if len(found) > 1:
         return f"{len(found)} settings fit this row; each is listed below the paper's rows"
     features = f"{paper['dataset']} features ({paper['extractor']})"
-    if not _block(paper, cells).empty:
+    if not block.empty:
         return "not run yet"
     noisy_max = "report noisy max on " if paper["method"] == "rnmm" else ""
     head = "" if paper["model"] == "softmax" else f"the {paper['model']} head on "

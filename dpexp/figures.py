@@ -43,12 +43,19 @@ STYLE: Any = {
     "lines.markersize": 4.5,
     "errorbar.capsize": 1.8,
     "legend.frameon": False,
+    "legend.handlelength": 2.2,
+    "legend.handletextpad": 0.5,
+    "legend.columnspacing": 1.1,
     "figure.constrained_layout.use": True,
     "savefig.dpi": 200,
     "pdf.fonttype": 42,
 }
 # Okabe and Ito's palette for colour-blind readers; dash and marker tell the curves apart in grey print.
 CURVES = (("#0072B2", "o", "-"), ("#D55E00", "s", "--"), ("#009E73", "^", "-."), ("#CC79A7", "D", ":"))
+BASELINES: dict[str, tuple[Any, str]] = {
+    "accuracy_mean": ((0, (6, 2)), "non-private"),
+    "paper_mean": ((0, (1, 2)), "non-private, paper"),
+}
 PAPER_SHIFT = 1.035  # the paper's markers stand this factor to the right of ours
 SIZE = (5.2, 3.6)  # inches
 LABEL_ROOM = 30  # points below the axis for the clip norms, two lines and a leader
@@ -76,7 +83,6 @@ def accuracy(table: pd.DataFrame, ax: Axes) -> Axes:
     ax.yaxis.set_major_locator(MaxNLocator(8, steps=[1, 2, 5, 10]))
     _mark_smallest_constant(private, ax)
     _label_clip_norms(private, ax)
-    _legend(table, ax)
     return ax
 
 
@@ -103,7 +109,7 @@ def _curve(rows: pd.DataFrame, curve: tuple[str, str, str], label: str, ax: Axes
 
 def _baseline(rows: pd.DataFrame, ax: Axes) -> None:
     """Non-private accuracy as a line across, ours dashed, the paper's dotted."""
-    for column, dash in (("accuracy_mean", (0, (6, 2))), ("paper_mean", (0, (1, 2)))):
+    for column, (dash, _) in BASELINES.items():
         for value in rows[column].dropna():
             ax.axhline(value, color="0.25", linestyle=dash, linewidth=0.9, zorder=1)
 
@@ -128,10 +134,18 @@ def _label_clip_norms(private: pd.DataFrame, ax: Axes) -> None:
     low, high = np.log10(norms[0] / 1.25), np.log10(norms[-1] * 1.25)
     ax.set_xlim(10**low, 10**high)
     at = (np.log10(norms) - low) / (high - low)
-    for tick, label, (_, row) in zip(at, spread(at, gap=0.075), points.iterrows(), strict=True):
+    labels = spread(at, gap=0.068, highest=0.985)
+    for tick, label, (_, row) in zip(at, labels, points.iterrows(), strict=True):
         fixed = math.isnan(row["percentile"])
         text = f"{row['clip_norm']:g}\n" if fixed else f"{row['clip_norm']:.1f}\n{row['percentile']:g} %"
-        leader = {"arrowstyle": "-", "color": "0.6", "linewidth": 0.5, "shrinkA": 0, "shrinkB": 0}
+        leader = {
+            "arrowstyle": "-",
+            "color": "0.6",
+            "linewidth": 0.5,
+            "shrinkA": 1,
+            "shrinkB": 0,
+            "relpos": (0.5, 1),
+        }
         ax.annotate(
             *(text, (tick, -3), (label, -10)),
             xycoords=("axes fraction", "axes points"),
@@ -139,15 +153,15 @@ def _label_clip_norms(private: pd.DataFrame, ax: Axes) -> None:
             arrowprops=leader,
             ha="center",
             va="top",
-            fontsize=matplotlib.rcParams["xtick.labelsize"],
+            fontsize=7.5,
         )
 
 
-def spread(positions: Sequence[float] | np.ndarray, gap: float) -> np.ndarray:
-    """Ascending positions moved as little as possible (least squares) until neighbours are `gap` apart.
+def spread(positions: Sequence[float] | np.ndarray, gap: float, highest: float) -> np.ndarray:
+    """Ascending positions moved as little as possible until neighbours are `gap` apart, none above `highest`.
 
     Pool adjacent violators: with k * gap subtracted the wanted positions must not decrease, and the closest
-    non-decreasing sequence replaces every falling stretch by its mean.
+    non-decreasing sequence (least squares) replaces every falling stretch by its mean.
     """
     offsets = gap * np.arange(len(positions))
     pools: list[list[float]] = []
@@ -155,27 +169,21 @@ def spread(positions: Sequence[float] | np.ndarray, gap: float) -> np.ndarray:
         pools.append([value])
         while len(pools) > 1 and np.mean(pools[-2]) > np.mean(pools[-1]):
             pools[-2:] = [pools[-2] + pools[-1]]
-    return np.array([np.mean(pool) for pool in pools for _ in pool]) + offsets
+    level = np.array([np.mean(pool) for pool in pools for _ in pool])
+    return np.minimum(level, highest - gap * (len(level) - 1)) + offsets
 
 
-def _legend(table: pd.DataFrame, ax: Axes) -> None:
-    """Budgets, and what hollow markers and lines stand for; only what is drawn."""
-    handles, labels = ax.get_legend_handles_labels()
-    entries = list(zip(handles, labels, strict=True))
-    if table["paper_mean"].notna().any():
-        hollow = Line2D(
-            [], [], color="0.3", marker="o", linestyle="none", markerfacecolor="white", markersize=4
-        )
+def legend(table: pd.DataFrame, ax: Axes) -> list[tuple[Any, str]]:
+    """Handles and labels of what `accuracy` drew: the budgets, the paper's markers, the two baselines."""
+    entries: list[tuple[Any, str]] = list(zip(*ax.get_legend_handles_labels(), strict=True))
+    if table.loc[table["method"] == "dpsgd", "paper_mean"].notna().any():
+        hollow = Line2D([], [], color="0.3", marker="o", markersize=4, markerfacecolor="white", linestyle="none")
         entries.append((hollow, "paper"))
     baseline = table[table["method"] == "non_private"]
-    for column, dash, label in (
-        ("accuracy_mean", (0, (6, 2)), "non-private"),
-        ("paper_mean", (0, (1, 2)), "non-private, paper"),
-    ):
+    for column, (dash, label) in BASELINES.items():
         if baseline[column].notna().any():
             entries.append((Line2D([], [], color="0.25", linestyle=dash, linewidth=0.9), label))
-    if entries:
-        ax.legend(*zip(*entries, strict=True), loc="lower left", handlelength=2.6)
+    return entries
 
 
 def draw(table: pd.DataFrame) -> Figure:
@@ -185,6 +193,9 @@ def draw(table: pd.DataFrame) -> Figure:
         ax = accuracy(table, figure.subplots())
         dataset, extractor, model = table.iloc[0][BLOCK]
         ax.set_title(f"{title(dataset)} ({extractor} features, {model})", loc="left")
+        entries = legend(table, ax)
+        handles, labels = [handle for handle, _ in entries], [label for _, label in entries]
+        figure.legend(handles, labels, loc="outside lower center", ncols=max(len(labels), 1))
     return figure
 
 
@@ -214,9 +225,9 @@ def write(records: Iterable[Record], output_dir: Path, study: str) -> list[Path]
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Draw a study's figures."""
-    from dpexp import results
-
     folder, output = arguments("Redraw a study's figures from its stored results (no training).", argv)
+    from dpexp import results  # after --help, which needs nothing
+
     paths = write(results.read(folder), output, folder.name)
     print("\n".join(f"wrote {path}" for path in paths) or f"no finished runs in {folder}, no figure")
 

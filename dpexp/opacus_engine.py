@@ -27,6 +27,7 @@ class Private:
 
     engine: PrivacyEngine
     module: nn.Module
+    weight: Tensor
     optimizer: Any
     criterion: Any
     loader: DataLoader
@@ -54,7 +55,7 @@ def make_private(run: Run, data: Data, grad_sample_mode: str = "hooks") -> Priva
         )
     device = inputs.x.device
     module = nn.Linear(inputs.x.shape[1], data.num_classes, bias=False, dtype=inputs.x.dtype)  # x holds the 1
-    nn.init.zeros_(module.weight)
+    weight = nn.init.zeros_(module.weight)
     batches = torch_generator(torch.device("cpu"), run.seed, "opacus batches")
     engine = PrivacyEngine(accountant="rdp")
     with warnings.catch_warnings():
@@ -78,6 +79,7 @@ def make_private(run: Run, data: Data, grad_sample_mode: str = "hooks") -> Priva
     return Private(
         engine=engine,
         module=module,
+        weight=weight,
         optimizer=optimizer,
         criterion=criterion[0] if criterion else nn.CrossEntropyLoss(),
         loader=loader,
@@ -102,13 +104,14 @@ def train_with_opacus(
             f"engine=opacus trains dpsgd on a softmax head, got {run.method} on {run.model}; "
             "use engine=packed or train.non_private=false"
         )
-    started, private, history, done = time.monotonic(), make_private(run, data), {}, 0
+    started, private, done = time.monotonic(), make_private(run, data), 0
+    history: dict[str, list[float]] = {}
     batches = _endless(private.loader)
     for end in run.evaluation_steps:
         losses = [private.step(*next(batches)) for _ in range(done, end)]
         on_epoch(end - done)
         done = end
-        weights = (private.module.weight.detach()[None],)
+        weights = (private.weight.detach()[None],)
         for name, value in (_evaluations(weights, data) | {"train_loss": _mean(losses)}).items():
             history.setdefault(name, []).append(value)
         if stop is not None and stop.is_set():
@@ -141,7 +144,7 @@ def _mean(losses: list[float | None]) -> float:
 
 def _evaluations(weights: Weights, data: Data) -> dict[str, float]:
     """Accuracy and loss on the test set and, if there is one, the validation set."""
-    found = {}
+    found: dict[str, float] = {}
     for part, inputs in (("test", data.test), ("validation", data.validation)):
         if inputs is not None:
             accuracy, loss = evaluate(HEADS["softmax"], weights, inputs)

@@ -205,17 +205,12 @@ def _account(cells: pd.DataFrame) -> str:
     epochs = "" if math.isnan(first["epochs"]) else f" ({first['epochs']:g} epochs)"
     batches = f"Poisson batches of {first['expected_batch_size']:g} expected from {first['n']:,.0f}"
     achieved = ", ".join(f"{_range(cells[f'epsilon_{name}'])} {name.upper()}" for name in ACCOUNTANTS)
-    return (
-        f"{noise}, {first['steps']:,.0f} steps{epochs} on "
-        f"{batches}, δ = {first['delta']:g}; achieved ε {achieved}."
-    )
+    return f"{noise}, {first['steps']:,.0f} steps{epochs} on {batches}, δ = {first['delta']:g}; achieved ε {achieved}."
 
 
 def _range(values: pd.Series) -> str:
     """One value, or the smallest and largest of several, to three decimals."""
-    texts = [
-        f"{value:.3f}" if math.isfinite(value) else _plain(value) for value in (values.min(), values.max())
-    ]
+    texts = [f"{value:.3f}" if math.isfinite(value) else _plain(value) for value in (values.min(), values.max())]
     return " to ".join(dict.fromkeys(texts))
 
 

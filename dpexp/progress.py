@@ -15,17 +15,22 @@ from dpexp.results import Record
 
 def plan_table(runs: Sequence[Run], done: Collection[str]) -> Table:
     """Budgets of a grid: for each target epsilon what was calibrated, what it achieves, and how many runs it has."""
-    table = Table(title="Privacy budgets (each holds for one run alone; tuning is not included)")
-    for name in ("method", "target ε", "δ", "q", "steps", "noise multiplier", "ε RDP", "ε PRV", "ε PLD", "runs", "done"):
-        table.add_column(name, justify="left" if name == "method" else "right")
+    first = runs[0].account
+    table = Table(
+        title=f"Budgets at δ = {first.delta:g}, sample rate {first.sample_rate:.6g}",
+        caption="Each ε holds for one run alone; choosing among runs is not included.",
+    )
+    table.add_column("method")
+    for name in ("target ε", "σ/C", "steps", "ε RDP", "ε PRV", "ε PLD", "runs", "done"):
+        table.add_column(name, justify="right", no_wrap=True)
     groups: dict[tuple, list[Run]] = {}
     for run in runs:
         groups.setdefault((run.method, run.target_epsilon, run.account), []).append(run)
     for (method, target, account), members in groups.items():
         finished = sum(run.run_id in done for run in members)
-        row = [method, "–" if target is None else f"{target:g}", f"{account.delta:g}", f"{account.sample_rate:.5f}"]
-        row += [f"{account.steps:,}", f"{account.noise_multiplier:g}"]
+        row = [method, "–" if target is None else f"{target:g}", f"{account.noise_multiplier:.4f}"]
         row += [_epsilon(e) for e in (account.epsilon_rdp, account.epsilon_prv, account.epsilon_pld)]
+        row.insert(3, f"{account.steps:,}")
         table.add_row(*row, f"{len(members):,}", f"{finished:,}")
     return table
 

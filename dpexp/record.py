@@ -9,11 +9,11 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from dpexp import lipschitz
-from dpexp.accounting import privacy_statement
+from dpexp import __version__, lipschitz
 from dpexp.config import Config, plain
 from dpexp.grid import Task
 from dpexp.results import FORMAT, Record
+from dpexp.statement import privacy_statement
 from dpexp.train import Outcome
 
 PERCENTILES = (0.0, 10.0, 20.0, 40.0, 80.0, 100.0)  # the ones that paper L prints
@@ -55,8 +55,8 @@ def settings(config: Config, task: Task) -> Record:
 @cache
 def versions() -> dict[str, str]:
     """Versions of what computed the numbers."""
-    names = ("dpexp", "torch", "opacus", "dp-accounting", "numpy")
-    return {name: version(name) for name in names} | {"python": platform.python_version()}
+    names = ("torch", "opacus", "dp-accounting", "numpy")
+    return {"dpexp": __version__, "python": platform.python_version()} | {name: version(name) for name in names}
 
 
 @cache

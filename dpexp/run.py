@@ -50,7 +50,7 @@ def execute(config: Config, console: Console) -> list[Path]:
     train_all(programs, context, folder, shown)
 
     stored = results.read(folder)
-    console.print(tables.terminal(stored))
+    console.print(tables.terminal(tables.build(stored, config.study)[1]))
     return [*tables.write(stored, output, config.study), *figures.write(stored, output, config.study)]
 
 
@@ -64,7 +64,9 @@ def _fail(error: Exception, console: Console) -> None:
     """Report a job's error at once. Alone, the program ends; in a multirun the other jobs go on."""
     _write_status("failed", error=f"{type(error).__name__}: {error}")
     expected = isinstance(error, EXPECTED_ERRORS)
-    console.print(f"[bold red]error:[/bold red] {error}" if expected else "[bold red]failed[/bold red]", highlight=False)
+    console.print(
+        f"[bold red]error:[/bold red] {error}" if expected else "[bold red]failed[/bold red]", highlight=False
+    )
     if not expected or HydraConfig.get().mode == RunMode.MULTIRUN:
         raise error
     sys.exit(2)

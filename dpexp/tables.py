@@ -189,17 +189,15 @@ def arguments(description: str, argv: Sequence[str] | None) -> tuple[Path, Path]
     parser.add_argument("--output", type=Path, help="output folder (default: the one that holds results/)")
     given = parser.parse_args(argv)
     if not given.results.is_dir():
-        parser.error(
-            f"no results folder {given.results}; run a study first: python -m dpexp.run +sweep=clipnorm"
-        )
+        parser.error(f"no results folder {given.results}; run a study first: python -m dpexp.run +sweep=clipnorm")
     return given.results, given.output or given.results.parent.parent
 
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Print a study's table and write its files."""
-    from dpexp import results
-
     folder, output = arguments("Rebuild a study's tables from its stored results (no training).", argv)
+    from dpexp import results  # after --help, which needs nothing
+
     records = results.read(folder)
     console = Console()
     console.print(terminal(build(records, folder.name)[1]))

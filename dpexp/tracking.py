@@ -1,4 +1,7 @@
-"""Mirrors finished runs to a tracker. The results folder is the source of truth; a tracker may fail, training goes on."""
+"""Mirrors finished runs to a tracker.
+
+The results folder is the source of truth: a tracker may fail, training goes on.
+"""
 
 import os
 import warnings

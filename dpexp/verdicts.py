@@ -49,9 +49,7 @@ def verdicts(table: pd.DataFrame, reference: pd.DataFrame) -> list[Verdict]:
     return found
 
 
-def _of(
-    names: dict, claim: str, holds: bool | None, numbers: dict[str, float], sentence: str
-) -> list[Verdict]:
+def _of(names: dict, claim: str, holds: bool | None, numbers: dict[str, float], sentence: str) -> list[Verdict]:
     """One verdict, its sentence led by what it is about."""
     budget = f", ε = {names['epsilon']:g}" if "epsilon" in names else ""
     head = "" if names["model"] == "softmax" else f", {names['model']}"
@@ -132,6 +130,8 @@ def _monotone(names: dict, cells: pd.DataFrame) -> list[Verdict]:
     between = f"between the percentiles {percentiles.min():g} and {percentiles.max():g}"
     if ours:
         sentence = f"accuracy does NOT fall at every step {between}: it rises {_named(ours)}"
+        small = max(by for _, _, by in ours) < cells["accuracy_std"].min()
+        sentence += " (less than every cell's standard deviation)" if small else ""
     else:
         sentence = f"accuracy falls at every step {between}"
     if paper:
@@ -149,23 +149,16 @@ def _agreement(names: dict, cells: pd.DataFrame) -> list[Verdict]:
     rms = math.sqrt(mean([d * d for d in differences]))
     largest = max(differences, key=abs)
     sentence = (
-        f"{len(both)} cells differ from the paper by {rms:.2f} points (root mean square), "
-        f"at most {_points(largest)}."
+        f"{len(both)} cells differ from the paper by {rms:.2f} points (root mean square), at most {_points(largest)}."
     )
-    return _of(
-        names, "agreement", None, {"rms": rms, "largest": largest, "cells": float(len(both))}, sentence
-    )
+    return _of(names, "agreement", None, {"rms": rms, "largest": largest, "cells": float(len(both))}, sentence)
 
 
 def _features(names: dict, block: pd.DataFrame, reference: pd.DataFrame) -> list[Verdict]:
     """The fingerprint: percentiles of our constants against the printed digits."""
     keys = [reference[name] == names[name] for name in BLOCK]
     printed = reference[keys[0] & keys[1] & keys[2] & reference["percentile"].notna()]
-    printed = (
-        printed.dropna(subset=["clip_norm"])
-        .drop_duplicates("percentile")
-        .set_index("percentile")["clip_norm"]
-    )
+    printed = printed.dropna(subset=["clip_norm"]).drop_duplicates("percentile").set_index("percentile")["clip_norm"]
     ours = block[block["table"].notna() & block["percentile"].notna()]
     ours = ours.drop_duplicates("percentile").set_index("percentile")["clip_norm"]
     shared = sorted(set(printed.index) & set(ours.index))
@@ -174,9 +167,7 @@ def _features(names: dict, block: pd.DataFrame, reference: pd.DataFrame) -> list
     off = [p for p in shared if round(ours[p], PRINTED_DIGITS) != round(printed[p], PRINTED_DIGITS)]
     pairs = ", ".join(f"{p:g} %: {ours[p]:.2f} ({printed[p]:.1f})" for p in (off or shared))
     if off:
-        sentence = (
-            f"DIFFERENT features from the paper's: percentiles of the constants, ours (printed): {pairs}."
-        )
+        sentence = f"DIFFERENT features from the paper's: percentiles of the constants, ours (printed): {pairs}."
     else:
         sentence = f"same features as the paper: percentiles of the constants, ours (printed): {pairs}."
     return _of(names, "features", not off, {f"{p:g}": float(ours[p]) for p in shared}, sentence)

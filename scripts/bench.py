@@ -153,7 +153,9 @@ def main() -> None:
     console.print(table)
     best = ms["independent", 336]
     for mode in OPACUS_MODES:
-        console.print(f"Opacus {mode}: {ms['opacus', mode]:.2f} ms, {ms['opacus', mode] / best:.0f} x packed at 336 runs")
+        console.print(
+            f"Opacus {mode}: {ms['opacus', mode]:.2f} ms, {ms['opacus', mode] / best:.0f} x packed at 336 runs"
+        )
     print(
         f"bench hooks_ratio={ms['opacus', 'hooks'] / best:.1f} ghost_ratio={ms['opacus', 'ghost'] / best:.1f} "
         f"gemm_fraction={ms['products', 336] / ms['shared', 336]:.3f}"

@@ -52,7 +52,13 @@ def make_task(**sizes) -> Task:
 
 def make_run(task: Task, **changes) -> Run:
     """A run on the small data set; any field of Run or of its Mechanism can be changed."""
-    mechanism = {"n": len(task.train), "expected_batch_size": 24, "steps": 20, "clip_norm": 1.0, "noise_multiplier": 1.0}
+    mechanism = {
+        "n": len(task.train),
+        "expected_batch_size": 24,
+        "steps": 20,
+        "clip_norm": 1.0,
+        "noise_multiplier": 1.0,
+    }
     mechanism |= {key: changes.pop(key) for key in list(changes) if key in mechanism}
     made = Mechanism(**mechanism)
     values = {

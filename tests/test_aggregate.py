@@ -93,8 +93,9 @@ def test_a_diverged_run_disqualifies_its_rate_and_is_named(broken: dict) -> None
     assert cell["note"] == "diverged at learning rate 3"
 
 
-def test_a_cell_in_which_everything_diverged_has_no_number() -> None:
-    cell = only(cells(record(status="diverged")))
+@pytest.mark.parametrize("broken", [{"status": "diverged"}, {"history": accuracies(0.9, None)}])
+def test_a_cell_in_which_everything_diverged_has_no_number(broken: dict) -> None:
+    cell = only(cells(record(**broken)))
     assert math.isnan(cell["accuracy_mean"])
     assert math.isnan(cell["learning_rate"])
     assert cell["runs"] == 0
@@ -169,8 +170,7 @@ def test_infinite_epsilon_and_clip_norm_are_read() -> None:
 
 def test_runs_with_given_noise_are_cells_by_noise() -> None:
     runs = [
-        record(run_id=str(s), mechanism={"noise_multiplier": s}, privacy={"target_epsilon": None})
-        for s in (0.0, 1.0)
+        record(run_id=str(s), mechanism={"noise_multiplier": s}, privacy={"target_epsilon": None}) for s in (0.0, 1.0)
     ]
     assert list(cells(*runs)["noise_multiplier"]) == [0.0, 1.0]
 

@@ -79,7 +79,9 @@ def test_seed_zero_is_a_seed_and_duplicates_are_one():
     assert compose_config("dp.clip_norm=[1,1.0]").dp.clip_norm == (1.0,)
 
 
-@pytest.mark.parametrize("override", ["dp.delta=abc", "train.batch_size=1.5", "train.non_private=maybe", "dp.cip_norm=1"])
+@pytest.mark.parametrize(
+    "override", ["dp.delta=abc", "train.batch_size=1.5", "train.non_private=maybe", "dp.cip_norm=1"]
+)
 def test_hydra_refuses_values_of_another_type_and_unknown_keys(override):
     with pytest.raises(ConfigCompositionException):
         compose_config(override)
@@ -92,7 +94,12 @@ def test_an_unknown_group_choice_lists_the_known_ones():
 
 @pytest.mark.parametrize(
     ("override", "suggestion"),
-    [("dp.cip_norm=1", "dp.clip_norm"), ("train.epoch=3", "train.epochs"), ("sweep=clipnorm", r"\+sweep"), ("seed=1", "seeds")],
+    [
+        ("dp.cip_norm=1", "dp.clip_norm"),
+        ("train.epoch=3", "train.epochs"),
+        ("sweep=clipnorm", r"\+sweep"),
+        ("seed=1", "seeds"),
+    ],
 )
 def test_a_misspelt_key_gets_the_closest_known_one(override, suggestion):
     with pytest.raises(ConfigError, match=f"did you mean {suggestion}"):
@@ -100,7 +107,9 @@ def test_a_misspelt_key_gets_the_closest_known_one(override, suggestion):
 
 
 def test_known_keys_and_hydras_own_pass():
-    check_keys(["+sweep=clipnorm", "dp.clip_norm=1", "dataset=fashion_mnist", "hydra.verbose=true", "-m", "~dp", "++a.b=1"])
+    check_keys(
+        ["+sweep=clipnorm", "dp.clip_norm=1", "dataset=fashion_mnist", "hydra.verbose=true", "-m", "~dp", "++a.b=1"]
+    )
 
 
 def test_the_study_name_tells_apart_what_must_not_share_a_folder():

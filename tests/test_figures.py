@@ -12,7 +12,7 @@ from synthetic_records import PERCENTILES, baseline, private, record, sweep
 from dpexp import figures
 from dpexp.tables import build
 
-SWEEP = list(sweep(lambda e, p, c: 84.0 - c / 10, seeds=2))
+SWEEP = list(sweep(lambda e, p, c: 84.0 - c / 10, seeds=2, rates=[0.3]))
 
 
 def fashion(records: list[dict]) -> pd.DataFrame:
@@ -68,8 +68,17 @@ def test_only_what_was_run_is_drawn() -> None:
     ax = drawn([private(2.0, 1.0)])
     ours = [bars.lines[0] for bars in ax.containers if bars.get_label() == "ε = 2"]
     assert len(ours[0].get_xdata()) == 1
-    assert "non-private" not in [text.get_text() for text in ax.get_legend().get_texts()]
+    labels = [label for _, label in figures.legend(fashion([private(2.0, 1.0)]), ax)]
+    assert labels == ["ε = 2", "ε = 4", "ε = 6", "paper", "non-private, paper"]
     assert drawn([baseline()]).lines
+
+
+def test_runs_without_clipping_have_no_place_on_the_axis() -> None:
+    endless = {"target_epsilon": None, "epsilon": "inf"}
+    unclipped = record(dataset="mine", mechanism={"clip_norm": "inf", "noise_multiplier": 0.0}, privacy=endless)
+    table, _ = build([unclipped], "mine")
+    (ax,) = figures.draw(table).axes
+    assert ax.containers == []
 
 
 def test_an_empty_table_draws_empty_axes() -> None:
@@ -79,12 +88,16 @@ def test_an_empty_table_draws_empty_axes() -> None:
 
 @pytest.mark.parametrize("positions", [[0.0, 0.5, 1.0], [0.1, 0.11, 0.12, 0.9], [0.5] * 4, [0.3], []])
 def test_labels_keep_their_distance_and_their_order_and_move_only_if_crowded(positions: list[float]) -> None:
-    moved = figures.spread(positions, gap=0.1)
+    moved = figures.spread(positions, gap=0.1, highest=2.0)
     assert (np.diff(moved) >= 0.1 - 1e-12).all()
-    assert np.mean(moved or [0]) == pytest.approx(np.mean(positions or [0])) if not len(moved) else True
     assert np.sum(moved) == pytest.approx(np.sum(positions))
     if (np.diff(positions) >= 0.1).all():
         assert list(moved) == pytest.approx(positions)
+
+
+def test_labels_stay_inside_the_axes() -> None:
+    moved = figures.spread([0.9, 0.95, 0.96], gap=0.1, highest=1.0)
+    assert list(moved) == pytest.approx([0.8, 0.9, 1.0])
 
 
 def test_the_papers_figure_has_its_name_and_others_are_named_by_what_they_show(tmp_path: Path) -> None:

@@ -22,7 +22,9 @@ def expand(*overrides, **sizes):
 
 
 def test_the_grid_is_cells_times_learning_rates_times_seeds_plus_the_baseline():
-    runs = expand("dp.target_epsilon=[2,4]", "dp.clip_percentile=[0,100]", "train.learning_rate=[0.1,1]", "seeds=[0,1,2]")
+    runs = expand(
+        "dp.target_epsilon=[2,4]", "dp.clip_percentile=[0,100]", "train.learning_rate=[0.1,1]", "seeds=[0,1,2]"
+    )
     private = [run for run in runs if run.method == "dpsgd"]
     assert len(private) == 2 * 3 * 2 * 3
     assert len(runs) - len(private) == 2 * 3

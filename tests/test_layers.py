@@ -9,9 +9,9 @@ PACKAGE = Path(__file__).resolve().parent.parent / "dpexp"
 LAYERS = [
     {"config_sources"},
     {"config", "cache", "mechanism"},
-    {"accountants"},
-    {"data", "sampling", "lipschitz", "heads", "accounting", "statement"},
-    {"features", "algorithms"},
+    {"accountants", "noise_search"},
+    {"data", "sampling", "lipschitz", "heads", "accounting"},
+    {"features", "algorithms", "statement"},
     {"grid"},
     {"results"},
     {"train"},
@@ -25,8 +25,8 @@ ONLY_IN = {
     "wandb": {"tracking"},
     "matplotlib": {"figures"},
     "hydra": {"run", "config"},
-    "opacus": {"accountants", "accounting", "opacus_engine"},
-    "dp_accounting": {"accountants", "accounting"},
+    "opacus": {"accountants", "opacus_engine"},
+    "dp_accounting": {"accountants"},
 }
 MODULES = sorted(path.relative_to(PACKAGE).with_suffix("") for path in PACKAGE.rglob("*.py"))
 

@@ -47,7 +47,9 @@ def test_a_write_that_fails_leaves_nothing_under_the_final_name(tmp_path, monkey
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("line", ["{", "[]", '{"run_id": "a"}', '{"format": 1, "run_id": "a", "x": NaN}', '{"format": 99}'])
+@pytest.mark.parametrize(
+    "line", ["{", "[]", '{"run_id": "a"}', '{"format": 1, "run_id": "a", "x": NaN}', '{"format": 99}']
+)
 def test_a_foreign_file_is_named_with_its_line(tmp_path, line):
     (tmp_path / "p.jsonl").write_text(json.dumps(record("a")) + "\n" + line + "\n")
     with pytest.raises(results.ResultsError, match=r"p\.jsonl, line 2"):

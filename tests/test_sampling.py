@@ -22,7 +22,14 @@ def test_torch_stream_is_numpys_mersenne_twister_with_its_whole_state_seeded():
 
 
 def test_keys_that_differ_in_any_part_or_type_give_different_streams():
-    keys = [(0, "batches", 1), (0, "batches", 2), (1, "batches", 1), (0, "noise", 1), ("0", "batches", 1), (0, "batches1")]
+    keys = [
+        (0, "batches", 1),
+        (0, "batches", 2),
+        (1, "batches", 1),
+        (0, "noise", 1),
+        ("0", "batches", 1),
+        (0, "batches1"),
+    ]
     assert len({generator(*key).integers(2**62) for key in keys}) == len(keys)
 
 
@@ -45,7 +52,9 @@ def test_each_example_and_each_pair_enters_as_often_as_independent_coins_say():
 
 
 def test_batches_hold_no_example_twice_and_full_batch_holds_all():
-    assert all(len(set(b)) == len(b) for b in (poisson_batch(mechanism(n=40, batch=20.0), 0, s).tolist() for s in range(50)))
+    assert all(
+        len(set(b)) == len(b) for b in (poisson_batch(mechanism(n=40, batch=20.0), 0, s).tolist() for s in range(50))
+    )
     assert poisson_batch(mechanism(n=40, batch=40.0), 0, 0).tolist() == list(range(40))
 
 

@@ -3,20 +3,25 @@
 import csv
 import io
 import re
+import sys
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
 
+import pandas as pd
 import pytest
 from rich.console import Console
 from synthetic_records import accuracies, baseline, private, record, sweep
 
-from dpexp import comparison, tables
-from dpexp.panels import Panel, ordinal
+import dpexp
+from dpexp import comparison, figures, tables
+from dpexp.panels import NOTHING, Panel, ordinal
 
 SWEEP = list(sweep(lambda e, p, c: 84.0 - c / 10))
+TABLE, (PANEL,) = tables.build(SWEEP, "clipnorm")
 
 
-def parsed(records: list[dict], study: str = "clipnorm") -> list[dict[str, str]]:
-    return list(csv.DictReader(io.StringIO(tables.csv(tables.build(records, study)[0]))))
+def parsed(table: pd.DataFrame) -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO(tables.csv(table))))
 
 
 def panel(*records: dict) -> Panel:
@@ -26,7 +31,7 @@ def panel(*records: dict) -> Panel:
 
 
 def test_the_csv_has_the_agreed_columns_and_a_row_per_row_of_the_paper() -> None:
-    rows = parsed(SWEEP)
+    rows = parsed(TABLE)
     assert list(rows[0]) == list(comparison.COLUMNS)
     reference = comparison.read_reference()
     assert [float(row["paper_mean"]) for row in rows] == list(reference["accuracy_mean"])
@@ -36,29 +41,27 @@ def test_the_csv_has_the_agreed_columns_and_a_row_per_row_of_the_paper() -> None
 
 
 def test_the_csv_keeps_our_clip_norms_and_prints_accuracies_in_percent() -> None:
-    row = next(
-        row for row in parsed(SWEEP) if row["dataset"] == "fashion_mnist" and row["percentile"] == "20"
-    )
+    row = next(row for row in parsed(TABLE) if row["dataset"] == "fashion_mnist" and row["percentile"] == "20")
     assert row["clip_norm"] == "12.17621"
     assert row["accuracy_mean"] == f"{84 - 1.217621:.4f}"
     assert (row["epsilon"], row["runs"], row["learning_rate"], row["note"]) == ("2", "3", "0.3", "")
 
 
 def test_the_csv_leaves_fields_empty_where_nothing_ran() -> None:
-    row = parsed([])[0]
+    row = parsed(tables.build([], "clipnorm")[0])[0]
     assert (row["accuracy_mean"], row["accuracy_std"], row["learning_rate"], row["runs"]) == ("", "", "", "0")
 
 
 def test_a_study_of_its_own_data_has_no_rows_of_the_papers_other_data_sets() -> None:
-    rows = parsed([record(dataset="my_data")], study="mine")
+    rows = parsed(tables.build([record(dataset="my_data")], "mine")[0])
     assert [row["dataset"] for row in rows] == ["my_data"]
-    assert parsed([], study="mine") == []
+    assert parsed(tables.build([], "mine")[0]) == []
 
 
 def test_infinite_epsilon_is_the_string_inf() -> None:
     endless = {"target_epsilon": None, "epsilon": "inf", "epsilon_rdp": "inf"}
     records = [record(mechanism={"noise_multiplier": 0.0, "clip_norm": "inf"}, privacy=endless)]
-    row = parsed(records)[-1]
+    row = parsed(tables.build(records, "clipnorm")[0])[-1]
     assert (row["epsilon"], row["clip_norm"]) == ("inf", "inf")
     text = tables.markdown(tables.build(records, "clipnorm")[1])
     assert "ε = ∞" in text
@@ -66,11 +69,9 @@ def test_infinite_epsilon_is_the_string_inf() -> None:
 
 
 def test_rows_are_clip_norms_and_columns_budgets_with_the_baseline_last() -> None:
-    lines = [line for line in tables.markdown([panel(*SWEEP)]).splitlines() if line.startswith("|")]
+    lines = [line for line in tables.markdown([PANEL]).splitlines() if line.startswith("|")]
     assert lines[0] == "| Clip norm | ε = 2 | ε = 4 | ε = 6 |"
-    assert lines[3].startswith(
-        "| τ = 3.0 (0th pctl.) | 83.70 ± 0.09 (82.82 ± 0.18) | 83.70 ± 0.09 (83.85 ± 0.06) |"
-    )
+    assert lines[3].startswith("| τ = 3.0 (0th pctl.) | 83.70 ± 0.09 (82.82 ± 0.18) | 83.70 ± 0.09 (83.85 ± 0.06) |")
     assert lines[-1].startswith("| Non-private baseline | 84.00 ± 0.09 (84.44 ± 0.05) |")
     assert len({line.count("|") for line in lines}) == 1
 
@@ -78,7 +79,7 @@ def test_rows_are_clip_norms_and_columns_budgets_with_the_baseline_last() -> Non
 def test_a_dash_stands_where_nothing_ran() -> None:
     shown = panel(private(2.0, 1.0, history=accuracies(0.8)))
     entry = dict(shown.rows)["τ = 1"][1]
-    assert tables.markdown([shown]).count("– (83.86 ± 0.11)") == 1
+    assert tables.markdown([shown]).count(f"{NOTHING} (83.86 ± 0.11)") == 1
     assert entry.paper_mean == 83.86
     assert "80.00 (82.99 ± 0.13)" in tables.markdown([shown])
 
@@ -96,10 +97,9 @@ def test_a_dash_stands_where_nothing_ran() -> None:
     ],
 )
 def test_the_caption_says_what_a_reader_must_know(needed: str) -> None:
-    shown = panel(*SWEEP)
-    assert needed in " ".join(shown.caption)
-    for text in (tables.markdown([shown]), tables.latex([shown])):
-        assert needed.split("ε")[0].split("δ")[0] in text
+    assert needed in " ".join(PANEL.caption)
+    assert needed in tables.markdown([PANEL])
+    assert tables.escape(needed) in tables.latex([PANEL])
 
 
 def test_the_caption_names_validation_shared_noise_engine_and_accounting_notes() -> None:
@@ -122,7 +122,7 @@ def test_notes_name_their_cells_and_mark_their_entries() -> None:
 
 
 def test_verdicts_stand_beneath_the_table() -> None:
-    text = tables.markdown([panel(*SWEEP)])
+    text = tables.markdown([PANEL])
     assert "- Fashion-MNIST (raw): same features as the paper" in text
     assert "- Fashion-MNIST (raw), ε = 2: G_1 gives 83.70 %, G_n 80.76 %" in text
 
@@ -147,7 +147,7 @@ def test_latex_has_no_bare_special_characters_and_balanced_environments() -> Non
 
 def test_the_terminal_shows_the_same_numbers() -> None:
     console = Console(width=120, record=True, file=io.StringIO())
-    console.print(tables.terminal([panel(*SWEEP)]))
+    console.print(tables.terminal([PANEL]))
     text = console.export_text()
     assert "83.70 ± 0.09 (82.82 ± 0.18)" in text
     assert "NOT private" in text
@@ -180,6 +180,29 @@ def test_outputs_go_beside_the_results_unless_told_otherwise(tmp_path: Path) -> 
     folder.mkdir(parents=True)
     assert tables.arguments("", [str(folder)]) == (folder, tmp_path / "outputs")
     assert tables.arguments("", [str(folder), "--output", "x"]) == (folder, Path("x"))
+
+
+@pytest.mark.parametrize("module", [tables, figures])
+def test_the_command_writes_beside_the_results_and_names_its_files(
+    module: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "results" / "clipnorm"
+    folder.mkdir(parents=True)
+    stored = SimpleNamespace(read=lambda given: [private(2.0, 1.0)] if given == folder else [])
+    monkeypatch.setitem(sys.modules, "dpexp.results", stored)
+    monkeypatch.setattr(dpexp, "results", stored, raising=False)
+    module.main([str(folder)])
+    said = capsys.readouterr().out
+    written = [path for path in tmp_path.rglob("*.*") if path.is_file()]
+    assert {path.name for path in written} <= {
+        "clipnorm.csv",
+        "clipnorm.md",
+        "clipnorm.tex",
+        "figure2b.pdf",
+        "figure2b.png",
+    }
+    assert written
+    assert all(f"wrote {path}" in said for path in written)
 
 
 @pytest.mark.parametrize(

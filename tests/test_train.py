@@ -13,9 +13,7 @@ DOUBLE = torch.float64
 
 
 def grid_of_runs(task, **changes):
-    return [
-        make_run(task, clip_norm=c, learning_rate=lr, **changes) for c in (0.3, 1.0, 5.0) for lr in (0.1, 0.5, 2.0)
-    ]
+    return [make_run(task, clip_norm=c, learning_rate=lr, **changes) for c in (0.3, 1.0, 5.0) for lr in (0.1, 0.5, 2.0)]
 
 
 def trained(task, runs, dtype=torch.float32, **options):
