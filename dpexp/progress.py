@@ -18,10 +18,10 @@ def plan_table(runs: Sequence[Run], done: Collection[str]) -> Table:
     first = runs[0].account
     table = Table(
         title=f"Budgets at δ = {first.delta:g}, sample rate {first.sample_rate:.6g}",
-        caption="Each ε holds for one run alone; choosing among runs is not included.",
+        caption="σ: noise multiplier. Each ε holds for one run alone; choosing among runs is not included.",
     )
-    table.add_column("method")
-    for name in ("target ε", "σ/C", "steps", "ε RDP", "ε PRV", "ε PLD", "runs", "done"):
+    table.add_column("method", no_wrap=True)
+    for name in ("target", "σ", "steps", "ε RDP", "ε PRV", "ε PLD", "runs", "done"):
         table.add_column(name, justify="right", no_wrap=True)
     groups: dict[tuple, list[Run]] = {}
     for run in runs:

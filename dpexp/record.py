@@ -4,7 +4,7 @@ import platform
 import subprocess
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
-from functools import cache
+from functools import cache, cached_property
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -25,8 +25,17 @@ class Context:
 
     config: Config
     task: Task
-    settings: Record
     candidates: int
+
+    @cached_property
+    def settings(self) -> Record:
+        """What must agree between the runs of one table."""
+        return settings(self.config, self.task)
+
+    @cached_property
+    def fingerprint(self) -> Record:
+        """Percentiles of the training set's Lipschitz constants."""
+        return fingerprint(self.config, self.task)
 
 
 def settings(config: Config, task: Task) -> Record:
@@ -73,7 +82,7 @@ def git_commit() -> str | None:
         return None
 
 
-def fingerprint(config: Config, task: Task) -> dict[str, Any]:
+def fingerprint(config: Config, task: Task) -> Record:
     """Percentiles of the training set's Lipschitz constants: they tell features apart. NOT private."""
     include_bias = config.dp.percentile_include_bias
     constants = lipschitz.constants(task.train.x, include_bias)
@@ -81,11 +90,41 @@ def fingerprint(config: Config, task: Task) -> dict[str, Any]:
     return {"include_bias": include_bias, "percentiles": found}
 
 
+def _privacy(outcome: Outcome, context: Context) -> Record:
+    """Target, account and plain-language statement."""
+    run = outcome.run
+    statement = privacy_statement(
+        run.mechanism,
+        run.account,
+        noise=run.noise,
+        clip_percentile=run.clip_percentile,
+        select_on=context.config.select_on,
+        candidates=context.candidates,
+    )
+    return {"target_epsilon": run.target_epsilon, **asdict(run.account), "statement": statement}
+
+
+def _provenance(context: Context) -> Record:
+    """What computed the number, from what configuration, and when."""
+    return {
+        "device": context.config.compute.device,
+        "settings": context.settings,
+        "config": plain(context.config),
+        "versions": versions(),
+        "git_commit": git_commit(),
+        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
+
+
 def build(outcome: Outcome, context: Context) -> Record:
     """The self-describing record of one run, in the schema that aggregate.py reads."""
     run, config, features = outcome.run, context.config, context.task.features
-    account = run.account
     history = {name: [float(f"{v:.6g}") for v in values] for name, values in outcome.history.items()}
+    epochs = len(history["test_accuracy"])
+    mechanism = asdict(run.mechanism) | {
+        "sample_rate": run.mechanism.sample_rate,
+        "noise_std": run.mechanism.noise_std,
+    }
     return {
         "format": FORMAT,
         "run_id": run.run_id,
@@ -98,37 +137,20 @@ def build(outcome: Outcome, context: Context) -> Record:
         "model": {"name": run.model, "bias": run.bias},
         "num_classes": features.num_classes,
         "dimension": features.train.x.shape[1],
-        "mechanism": asdict(run.mechanism)
-        | {"sample_rate": run.mechanism.sample_rate, "noise_std": run.mechanism.noise_std},
+        "mechanism": mechanism,
         "clip_percentile": run.clip_percentile,
-        "lipschitz": fingerprint(config, context.task),
+        "lipschitz": context.fingerprint,
         "learning_rate": run.learning_rate,
         "seed": run.seed,
         "select_on": config.select_on,
         "last_epochs": config.train.last_epochs,
         "noise": run.noise,
         "engine": run.engine,
-        "epochs": len(history["test_accuracy"]),
-        "privacy": {"target_epsilon": run.target_epsilon, **asdict(account)}
-        | {
-            "statement": privacy_statement(
-                run.mechanism,
-                account,
-                noise=run.noise,
-                clip_percentile=run.clip_percentile,
-                select_on=config.select_on,
-                candidates=context.candidates,
-            )
-        },
-        "history": {"epoch": list(range(1, len(history["test_accuracy"]) + 1)), **history},
+        "epochs": epochs,
+        "privacy": _privacy(outcome, context),
+        "history": {"epoch": list(range(1, epochs + 1)), **history},
         "train_accuracy": float(f"{outcome.train_accuracy:.6g}"),
         "status": "diverged" if outcome.diverged else "done",
         "weights_sha256": outcome.weights_sha256,
         "seconds": round(outcome.seconds, 3),
-        "device": config.compute.device,
-        "settings": context.settings,
-        "config": plain(config),
-        "versions": versions(),
-        "git_commit": git_commit(),
-        "created": datetime.now(UTC).isoformat(timespec="seconds"),
-    }
+    } | _provenance(context)

@@ -22,6 +22,7 @@ from dpexp.features import bar
 from dpexp.progress import Progress, plan_table
 from dpexp.results import ResultsError
 from dpexp.sweep import train_all
+from dpexp.tracking import Mirror
 from dpexp.train import Interrupted
 
 CONF = str(Path(__file__).resolve().parent.parent / "conf")
@@ -30,27 +31,28 @@ EXPECTED_ERRORS = (ConfigError, DataError, DiskFullError, ResultsError)
 
 def execute(config: Config, console: Console) -> list[Path]:
     """The whole pipeline, from a checked configuration to the paths of its table and figure."""
-    output = Path(config.output_dir)
+    output, mirror = Path(config.output_dir), Mirror(config)
     folder = output / "results" / config.study
     with bar.shown(console) as progress:
         found = features.load(config, progress)
     console.print(f"{found.dataset}: {len(found.train):,} / {len(found.test):,} from {found.source}")
     task = grid.prepare(config, found)
     runs = grid.expand(config, task)
-    settings = record.settings(config, task)
+    context = record.Context(config=config, task=task, candidates=len(runs))
     stored = results.read(folder)
     results.require_writable(folder)
-    results.check_settings(folder, settings, stored)
+    results.check_settings(folder, context.settings, stored)
 
     done = {r["run_id"] for r in stored}
     console.print(plan_table(runs, done))
     programs = grid.missing(grid.pack(runs, config.compute.runs_per_program), done)
     shown = Progress(console, config.study, programs, finished=sum(run.run_id in done for run in runs))
-    context = record.Context(config=config, task=task, settings=settings, candidates=len(runs))
-    train_all(programs, context, folder, shown)
+    train_all(programs, context, folder, shown, mirror)
 
     stored = results.read(folder)
-    console.print(tables.terminal(tables.build(stored, config.study)[1]))
+    table, panels = tables.build(stored, config.study)
+    mirror.send_table(table)
+    console.print(tables.terminal(panels))
     return [*tables.write(stored, output, config.study), *figures.write(stored, output, config.study)]
 
 

@@ -9,11 +9,12 @@ from pathlib import Path
 
 import torch
 
-from dpexp import record, results, tracking
+from dpexp import record, results
 from dpexp.config import Config, ConfigError
 from dpexp.grid import Program
 from dpexp.opacus_engine import train_with_opacus
 from dpexp.progress import Progress
+from dpexp.tracking import Mirror
 from dpexp.train import Data, Interrupted, Outcome, train
 
 TRAINERS = {"packed": train, "opacus": train_with_opacus}
@@ -48,7 +49,9 @@ def _device(config: Config) -> str:
     return device
 
 
-def train_all(programs: Sequence[Program], context: record.Context, folder: Path, progress: Progress) -> None:
+def train_all(
+    programs: Sequence[Program], context: record.Context, folder: Path, progress: Progress, mirror: Mirror
+) -> None:
     """Train every program and store its records; longest first, so that no core idles at the end.
 
     Raises: Interrupted after Ctrl-C or SIGTERM; the first error of a program once the others are done.
@@ -64,7 +67,7 @@ def train_all(programs: Sequence[Program], context: record.Context, folder: Path
         trainer = TRAINERS[program.runs[0].engine]
         return trainer(program, on_device, checkpoint=checkpoint, on_epoch=progress.advance, stop=stop)
 
-    with progress, tracking.mirror(config) as mirror, one_thread_each(workers(config)) as pool:
+    with progress, one_thread_each(workers(config)) as pool:
         ordered = sorted(programs, key=lambda program: -program.run_steps)
         futures: dict[Future[list[Outcome]], Program] = {pool.submit(one, p): p for p in ordered}
         try:
@@ -78,7 +81,7 @@ def train_all(programs: Sequence[Program], context: record.Context, folder: Path
                 results.append(folder, futures[future].program_id, records)
                 _checkpoint(config, futures[future]).unlink(missing_ok=True)
                 progress.finished(records)
-                mirror(records)
+                mirror.send(records)
         except KeyboardInterrupt:
             stop.set()
             pool.shutdown(wait=True, cancel_futures=True)

@@ -5,15 +5,15 @@ The results folder is the source of truth: a tracker may fail, training goes on.
 
 import os
 import warnings
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
+
+import pandas as pd
 
 from dpexp.config import Config, one_of
 from dpexp.results import Record, encode
 
-Mirror = Callable[[Iterable[Record]], None]
 WANDB_MODES = ("offline", "online", "disabled")
 
 
@@ -42,21 +42,25 @@ def _netrc() -> str:
     return path.read_text() if path.is_file() else ""
 
 
-def _log_run(wandb: Any, record: Record, config: Config, mode: str) -> None:
-    """One record as one tracker run of its own, with a fixed id so that sending it twice does not double it."""
-    strict = encode(record)
-    run = wandb.init(
+def _start(wandb: Any, config: Config, mode: str, **about: Any) -> Any:
+    """A tracker run of its own, with a fixed id so that sending it twice does not double it."""
+    return wandb.init(
+        **about,
         project=config.tracking.project,
         group=config.study,
-        job_type=record["method"],
-        name=_slug(record),
-        id=record["run_id"],
-        config={key: value for key, value in strict.items() if key not in ("history", "config")},
         dir=config.output_dir,
         mode=mode,
         reinit="finish_previous",
         settings=wandb.Settings(silent=True, console="off", disable_git=True, x_disable_stats=True),
     )
+
+
+def _log_run(wandb: Any, record: Record, config: Config, mode: str) -> None:
+    """One record: its settings, its curves by epoch and its epsilon."""
+    strict = encode(record)
+    about = {key: value for key, value in strict.items() if key not in ("history", "config")}
+    names = {"id": record["run_id"], "name": _slug(record), "job_type": record["method"]}
+    run = _start(wandb, config, mode, **names, config=about)
     history = record["history"]
     for row, epoch in enumerate(history["epoch"]):
         run.log({name: values[row] for name, values in history.items()}, step=epoch)
@@ -64,30 +68,38 @@ def _log_run(wandb: Any, record: Record, config: Config, mode: str) -> None:
     run.finish()
 
 
-@contextmanager
-def mirror(config: Config) -> Iterator[Mirror]:
-    """Where finished records are handed to while training goes on.
+def _log_table(wandb: Any, table: pd.DataFrame, config: Config, mode: str) -> None:
+    """The study's table as one tracker run."""
+    run = _start(wandb, config, mode, id=f"{config.study}-table", name="table", job_type="table")
+    run.log({"table": wandb.Table(dataframe=table.astype(object).where(table.notna(), None))})
+    run.finish()
 
-    Raises: ConfigError for an unknown tracker. A tracker's own failure becomes one warning and ends the mirroring.
-    """
-    one_of("tracking.name", config.tracking.name, ("none", "wandb"))
-    mode = _wandb_mode(config.tracking.mode) if config.tracking.name == "wandb" else "disabled"
-    if mode == "disabled":
-        yield lambda records: None
-        return
-    import wandb
 
-    broken = False
+class Mirror:
+    """Hands finished records to a tracker. Its first failure becomes a warning and ends the mirroring."""
 
-    def send(records: Iterable[Record]) -> None:
-        nonlocal broken
+    def __init__(self, config: Config) -> None:
+        one_of("tracking.name", config.tracking.name, ("none", "wandb"))
+        self._config = config
+        self._mode = _wandb_mode(config.tracking.mode) if config.tracking.name == "wandb" else "disabled"
+
+    def send(self, records: Iterable[Record]) -> None:
+        """Mirror records, each as a run of its own."""
         for record in records:
-            if broken:
-                return
-            try:
-                _log_run(wandb, record, config, mode)
-            except Exception as error:  # whatever a tracker raises must not cost a result
-                broken = True
-                warnings.warn(f"wandb stopped working ({error}); results stay in {config.output_dir}", stacklevel=2)
+            self._try(_log_run, record)
 
-    yield send
+    def send_table(self, table: pd.DataFrame) -> None:
+        """Mirror a study's table."""
+        self._try(_log_table, table)
+
+    def _try(self, log: Callable[..., None], what: Any) -> None:
+        if self._mode == "disabled":
+            return
+        try:
+            import wandb
+
+            log(wandb, what, self._config, self._mode)
+        except Exception as error:  # whatever a tracker raises must not cost a result
+            self._mode = "disabled"
+            folder = self._config.output_dir
+            warnings.warn(f"wandb stopped working ({error}); results stay in {folder}", stacklevel=3)

@@ -12,6 +12,7 @@ import pytest
 from conftest import ROOT, compose_config, make_features
 
 from dpexp import grid, record, results, sweep
+from dpexp.tracking import Mirror
 
 SMALL = [
     "+sweep=clipnorm",
@@ -191,7 +192,7 @@ def test_a_multirun_goes_on_after_a_job_that_fails(tmp_path):
 def context(tmp_path):
     config = compose_config(*SMALL, f"output_dir={tmp_path}")
     task = grid.prepare(config, make_features())
-    return record.Context(config=config, task=task, settings=record.settings(config, task), candidates=1)
+    return record.Context(config=config, task=task, candidates=1)
 
 
 class SilentProgress:
@@ -224,7 +225,7 @@ def test_one_program_that_fails_is_reported_and_the_others_are_stored(context, t
     monkeypatch.setitem(sweep.TRAINERS, "packed", fails_once)
     progress = SilentProgress()
     with pytest.raises(MemoryError, match="injected"):
-        sweep.train_all(programs, context, tmp_path / "r", progress)
+        sweep.train_all(programs, context, tmp_path / "r", progress, Mirror(context.config))
     assert progress.failures == 1
     stored = {r["run_id"] for r in results.read(tmp_path / "r")}
     assert stored == {run.run_id for program in programs if program is not programs[1] for run in program.runs}
