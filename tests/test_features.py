@@ -14,7 +14,7 @@ import small_sources as sources
 import torch
 from conftest import compose_config
 
-from dpexp import cache, features
+from dpexp import cache, data, features
 from dpexp.cache import DiskFullError
 from dpexp.config import Config, ConfigError
 from dpexp.data import DataError
@@ -403,3 +403,35 @@ def test_the_store_gives_back_what_was_written(tmp_path):
     assert header == about
     np.testing.assert_array_equal(found.train.x.numpy(), x["train"])
     np.testing.assert_array_equal(found.test.y.numpy(), y["test"])
+
+
+CONF = Path(__file__).resolve().parent.parent / "conf"
+
+
+@pytest.mark.parametrize("name", sorted(path.stem for path in (CONF / "dataset").glob("*.yaml")))
+def test_every_data_set_file_composes_passes_its_checks_and_names_its_source(name):
+    config = compose_config(f"dataset={name}")
+    data.check(config.dataset)
+    assert config.dataset.name == name
+    assert (CONF / "dataset" / f"{name}.yaml").read_text().startswith("# ")
+
+
+def test_every_data_set_of_the_registry_has_its_file():
+    assert {path.stem for path in (CONF / "dataset").glob("*.yaml")} == set(data.DATASETS)
+
+
+@pytest.mark.parametrize("name", sorted(path.stem for path in (CONF / "extractor").glob("*.yaml")))
+def test_every_extractor_file_composes_and_passes_its_checks(name):
+    needs_model = ["extractor.model=any"] if name in ("hf", "timm") else []
+    extractors.check(compose_config(f"extractor={name}", *needs_model).extractor)
+
+
+def test_custom_data_needs_a_path(tmp_path):
+    with pytest.raises(ConfigError, match="dataset.train must name a file or folder for dataset=custom, got null"):
+        features.load(compose_config("dataset=custom", f"data_root={tmp_path}"))
+
+
+@pytest.mark.parametrize("dataset", sorted(fingerprint.PAPER_EXTRACTOR))
+def test_the_percentiles_in_a_data_sets_header_comment_are_the_printed_ones(dataset):
+    printed = " ".join(f"{value:.1f}" for value in fingerprint.printed(dataset).values())
+    assert f": {printed} (paper L, Table" in (CONF / "dataset" / f"{dataset}.yaml").read_text().replace("\n# ", " ")

@@ -134,7 +134,7 @@ def _assemble(path: Path, folder: Path, splits: Splits, header: store.Header, po
         shapes={part: list(shape) for part, shape in shapes.items()},
         digest=store.content_digest(shapes, pieces, labels),
         dropped={part: np.flatnonzero(~mask).tolist() for part, mask in masks.items()},
-        fingerprint=fingerprint.text(splits.name, header.extractor, constants),
+        fingerprint=fingerprint.text(splits.name, header.recipe["extractor.name"], constants),
     )
     store.write(path, header, pieces, labels)
 
