@@ -71,7 +71,7 @@ def test_the_digest_is_that_of_the_content(tmp_path):
     x, y = np.random.default_rng(0).normal(size=(8, 3)), np.arange(8) % 2
     first = features.load(custom(tmp_path, x, y, "dataset.title=a")).digest
     assert features.load(custom(tmp_path, x, y, "dataset.title=b")).digest == first
-    assert features.load(custom(tmp_path, x, 1 - y)).digest != first
+    assert features.load(custom(tmp_path, x, 1 - y, "dataset.title=a")).digest != first
     assert features.load(custom(tmp_path, x + 1, y)).digest != first
 
 
