@@ -7,7 +7,6 @@ from datetime import UTC, datetime
 from functools import cache, cached_property
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
 
 from dpexp import __version__, lipschitz
 from dpexp.config import Config, plain

@@ -42,13 +42,13 @@ def _netrc() -> str:
     return path.read_text() if path.is_file() else ""
 
 
-def _start(wandb: Any, config: Config, mode: str, **about: Any) -> Any:
+def _start(wandb: Any, experiment: Config, mode: str, **about: Any) -> Any:
     """A tracker run of its own, with a fixed id so that sending it twice does not double it."""
     return wandb.init(
         **about,
-        project=config.tracking.project,
-        group=config.study,
-        dir=config.output_dir,
+        project=experiment.tracking.project,
+        group=experiment.study,
+        dir=experiment.output_dir,
         mode=mode,
         reinit="finish_previous",
         settings=wandb.Settings(silent=True, console="off", disable_git=True, x_disable_stats=True),

@@ -235,9 +235,8 @@ def test_torchs_thread_setting_is_restored(context, tmp_path):
     import torch
 
     before = torch.get_num_threads()
-    sweep.train_all(
-        grid.pack(grid.expand(context.config, context.task)[:2], 2), context, tmp_path / "r", SilentProgress()
-    )
+    programs = grid.pack(grid.expand(context.config, context.task)[:2], 2)
+    sweep.train_all(programs, context, tmp_path / "r", SilentProgress(), Mirror(context.config))
     assert torch.get_num_threads() == before
 
 
