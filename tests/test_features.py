@@ -13,8 +13,9 @@ import pytest
 import small_sources as sources
 import torch
 from conftest import compose_config
+from rich.console import Console
 
-from dpexp import cache, data, features
+from dpexp import cache, data, features, run
 from dpexp.cache import DiskFullError
 from dpexp.config import Config, ConfigError
 from dpexp.data import DataError
@@ -435,3 +436,19 @@ def test_custom_data_needs_a_path(tmp_path):
 def test_the_percentiles_in_a_data_sets_header_comment_are_the_printed_ones(dataset):
     printed = " ".join(f"{value:.1f}" for value in fingerprint.printed(dataset).values())
     assert f": {printed} (paper L, Table" in (CONF / "dataset" / f"{dataset}.yaml").read_text().replace("\n# ", " ")
+
+
+def test_a_sweep_trains_and_reports_from_the_cache_alone(tmp_path, monkeypatch):
+    rng = np.random.default_rng(0)
+    y = np.arange(200) % 3
+    small = ["+sweep=clipnorm", "train.batch_size=20", "train.epochs=2", "train.last_epochs=1", "seeds=[0]"]
+    small += ["train.learning_rate=[0.1,1]", "dp.target_epsilon=[4]", "dp.clip_percentile=[0]"]
+    given = [*small, f"output_dir={tmp_path / 'out'}"]
+    config = custom(tmp_path, rng.normal(size=(200, 5)) + y[:, None], y, *given)
+    features.load(config)
+    (tmp_path / "mine.npz").unlink()
+    monkeypatch.setattr(socket, "socket", forbid)
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    written = run.execute(config, Console(quiet=True))
+    assert all(path.stat().st_size > 0 for path in written)
+    assert {".csv", ".png"} <= {path.suffix for path in written}
