@@ -10,10 +10,14 @@ import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, is_dataclass
+from pathlib import Path
 from typing import Any
 
+import hydra
 from hydra.core.config_store import ConfigStore
+from hydra.errors import HydraException
 from omegaconf import MISSING, DictConfig, ListConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
 
 from dpexp.config_sources import DatasetConfig, ExtractorConfig
 
@@ -266,6 +270,17 @@ def check_keys(overrides: Sequence[str]) -> None:
             close = difflib.get_close_matches(key, [*known, "+sweep"], n=1)
             hint = f"did you mean {close[0]}?" if close else f"known keys: {', '.join(known)}"
             raise ConfigError(f"{key} is not a key of the configuration; {hint}")
+
+
+def compose(overrides: Sequence[str], folder: Path) -> Config:
+    """The checked configuration that command-line overrides give on a folder of YAML files. Raises: ConfigError."""
+    register()
+    check_keys(overrides)
+    try:
+        with hydra.initialize_config_dir(version_base="1.3", config_dir=str(folder)):
+            return load(hydra.compose("config", overrides=list(overrides)))
+    except (HydraException, OmegaConfBaseException) as error:
+        raise ConfigError(str(error)) from error
 
 
 def load(composed: DictConfig) -> Config:
