@@ -134,6 +134,7 @@ class TrainConfig:
     steps: int | None = None
     learning_rate: Any = field(default_factory=lambda: [1.0])
     non_private: bool = True  # also train the non-private baseline
+    non_private_epochs: int | None = None  # None: as many steps as the longest private run
     last_epochs: int = 5  # the reported accuracy is the mean over this many last epochs
     validation_fraction: float = 0.1  # held out of the training set under select_on=validation
 
@@ -151,6 +152,8 @@ class TrainConfig:
             self._count("train.epochs", self.epochs)
         else:
             self._count("train.steps", self.steps)
+        if self.non_private_epochs is not None:
+            self._count("train.non_private_epochs", self.non_private_epochs)
         self.learning_rate = _numbers("train.learning_rate", self.learning_rate, float, *POSITIVE)
         if not self.learning_rate:
             raise ConfigError("train.learning_rate must name at least one learning rate, got none")
