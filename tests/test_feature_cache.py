@@ -18,7 +18,7 @@ from rich.console import Console
 from dpexp import cache, features, run
 from dpexp.cache import DiskFullError
 from dpexp.config import ConfigError
-from dpexp.features import extraction, extractors, store
+from dpexp.features import extraction, extractors
 
 
 @pytest.fixture
@@ -71,11 +71,24 @@ def test_changed_data_and_changed_settings_are_extracted_again(root):
 
 
 @pytest.mark.parametrize("setting", ["extractor.batch_size=3", "extractor.title=pixels", "seeds=[5]", "compute=cpu"])
-def test_settings_that_change_no_feature_use_the_same_cache(root, setting):
+def test_settings_that_change_no_feature_use_the_same_cache(root, setting, monkeypatch):
     before, after = mnist(root), mnist(root, setting)
     recipes = [extractors.recipe(c.dataset, c.extractor) for c in (before, after)]
     assert recipes[0] == recipes[1]
-    assert features.load(before).digest == features.load(after).digest
+    built = features.load(before)
+    monkeypatch.setattr(features, "extract_part", forbid)
+    found = features.load(after)
+    assert found.digest == built.digest
+    assert found.extractor == (after.extractor.title or "raw")
+
+
+def test_another_title_is_shown_but_extracts_nothing(tmp_path, monkeypatch):
+    x, y = np.random.default_rng(0).normal(size=(8, 3)), np.arange(8) % 2
+    built = features.load(custom(tmp_path, x, y, "dataset.title=a"))
+    monkeypatch.setattr(features, "extract_part", forbid)
+    found = features.load(custom(tmp_path, x, y, "dataset.title=b"))
+    assert (built.dataset, found.dataset) == ("a", "b")
+    assert found.digest == built.digest
 
 
 def test_without_data_network_and_hubs_the_cache_is_enough(root, monkeypatch):
@@ -244,37 +257,6 @@ def test_a_disk_that_is_too_small_is_noticed_before_the_work(tmp_path, monkeypat
     config = custom(tmp_path, np.zeros((40, 3)) + np.arange(40)[:, None], np.arange(40) % 2)
     with pytest.raises(DiskFullError, match="needs 960 bytes, 10 are free"):
         features.load(config)
-
-
-def test_the_header_is_strict_json(root):
-    features.load(mnist(root))
-    content = cache_file(root).read_bytes()
-    length = int.from_bytes(content[:8], "little")
-    about = json.loads(content[8 : 8 + length])["__metadata__"]["dpexp"]
-    json.loads(about, parse_constant=forbid)
-
-
-def test_the_store_gives_back_what_was_written(tmp_path):
-    rng = np.random.default_rng(0)
-    x = {part: rng.normal(size=(n, 3)).astype(np.float32) for part, n in (("train", 5), ("test", 2))}
-    y = {"train": np.array([0, 1, 2, 0, 1]), "test": np.array([2, 0])}
-    shapes = {part: array.shape for part, array in x.items()}
-    about = store.Header(
-        recipe={"a": 1},
-        data="d",
-        weights="w",
-        dataset="two words",
-        extractor="raw",
-        num_classes=3,
-        source="é",
-        shapes={part: list(shape) for part, shape in shapes.items()},
-        digest=store.content_digest(shapes, lambda part: iter([x[part]]), y),
-    )
-    store.write(tmp_path / "f.safetensors", about, lambda part: iter([x[part][:1], x[part][1:]]), y)
-    found, header = store.read(tmp_path / "f.safetensors")
-    assert header == about
-    np.testing.assert_array_equal(found.train.x.numpy(), x["train"])
-    np.testing.assert_array_equal(found.test.y.numpy(), y["test"])
 
 
 def test_a_sweep_trains_and_reports_from_the_cache_alone(tmp_path, monkeypatch):
