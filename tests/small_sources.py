@@ -124,8 +124,8 @@ def write_food(root: Path, per_part: int = 2) -> Path:
     return folder
 
 
-def write_distilbert(folder: Path) -> None:
-    """DistilBERT as on the Hub: its real six layers of 768, a small vocabulary, seeded random weights."""
+def write_distilbert(folder: Path, layers: int = 6) -> None:
+    """DistilBERT as on the Hub: its real layers of 768, a small vocabulary, seeded random weights."""
     from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
     from transformers import DistilBertConfig, DistilBertModel, PreTrainedTokenizerFast
 
@@ -141,4 +141,4 @@ def write_distilbert(folder: Path) -> None:
     PreTrainedTokenizerFast(tokenizer_object=tokenizer, **names).save_pretrained(folder)
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        DistilBertModel(DistilBertConfig(vocab_size=len(vocabulary))).save_pretrained(folder)
+        DistilBertModel(DistilBertConfig(vocab_size=len(vocabulary), n_layers=layers)).save_pretrained(folder)

@@ -60,6 +60,15 @@ def test_missing_data_is_told_from_damaged_data(tmp_path):
         load(tmp_path, "mnist")
 
 
+def test_a_download_that_fails_says_where_to_put_the_files(tmp_path, monkeypatch):
+    def refuse(root, **options):
+        raise RuntimeError("File not found or corrupted.")
+
+    monkeypatch.setattr("torchvision.datasets.EMNIST", refuse)
+    with pytest.raises(MissingDataError, match=r"EMNIST is not in .*raw and downloading failed \(File not found"):
+        data.load(DatasetConfig(name="emnist"), tmp_path)
+
+
 def test_emnist_letters_start_at_one_and_become_26_classes(tmp_path):
     for part, n in (("train", 52), ("test", 26)):
         labels = np.arange(n) % 26 + 1

@@ -78,7 +78,7 @@ def test_an_encoder_that_cannot_be_fetched_names_the_way_out(tmp_path, monkeypat
 
 
 def test_features_of_a_text_encoder_train_without_texts_encoder_and_network(tmp_path, monkeypatch, caplog):
-    sources.write_distilbert(tmp_path / "encoder")
+    sources.write_distilbert(tmp_path / "encoder", layers=1)
     sources.write_emotion(tmp_path)
     given = ["dataset=emotion", "dataset.sizes=any", f"data_root={tmp_path}", f"features_dir={tmp_path / 'f'}"]
     given.append("extractor=distilbert")
