@@ -45,7 +45,7 @@ def execute(config: Config, console: Console) -> list[Path]:
 
     done = {r["run_id"] for r in stored}
     console.print(plan_table(runs, done))
-    programs = grid.missing(grid.pack(runs, config.compute.runs_per_program), done)
+    programs = grid.missing(grid.pack(runs, grid.runs_per_program(config, task)), done)
     shown = Progress(console, config.study, programs, finished=sum(run.run_id in done for run in runs))
     train_all(programs, context, folder, shown, mirror)
 
