@@ -82,9 +82,9 @@ def make_private(run: Run, data: Data, grad_sample_mode: str = "hooks") -> Priva
     module = _module(run.model, initial_weights(run, data))
     weights = tuple(module.parameters())
     batches = torch_generator(torch.device("cpu"), run.seed, "opacus batches")
-    engine = PrivacyEngine(accountant="rdp")
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Secure RNG turned off")  # the privacy statement says so
+        engine = PrivacyEngine(accountant="rdp")
         module, optimizer, *criterion, loader = engine.make_private(
             module=module,
             optimizer=torch.optim.SGD(module.parameters(), lr=run.learning_rate),
