@@ -168,7 +168,7 @@ def build(records: Iterable[Record], study: str) -> tuple[pd.DataFrame, list[Pan
     return table, panels(table, cells, verdicts(table, reference))
 
 
-def stored(folder: Path) -> list[Record]:
+def stored(folder: Path) -> list[dict[str, Any]]:
     """A study's records, with those of the study that its table is read beside, if both are stored."""
     from dpexp import results  # after --help, which needs nothing
 
