@@ -188,7 +188,7 @@ def add_pure(account: Account, epsilon: float, what: str) -> Account:
     _require("epsilon", epsilon, "a finite number > 0", finite_positive(epsilon))
     names = ("epsilon", *(f"epsilon_{name}" for name in ACCOUNTANTS))
     totals = {name: None if (old := getattr(account, name)) is None else old + epsilon for name in names}
-    note = f"every epsilon includes {epsilon:g} for {what}, by basic composition"
+    note = f"{what} is inside the budget: every epsilon of such a run includes {epsilon:g} for it, by basic composition"
     return replace(account, **totals, notes=(*account.notes, note))  # type: ignore[arg-type]
 
 

@@ -13,9 +13,9 @@ NOTHING = "\N{EN DASH}"
 ACCOUNTANTS = ("rdp", "prv", "pld")
 METHOD_NAMES = {
     "dpsgd": "",
-    "rnmm": "report noisy max as printed, no guarantee:",
-    "rnmm_paper": "report noisy max as printed, no guarantee:",
-    "rnmm_sound": "private minimum, proven:",
+    "rnmm": "RNMM as printed (no guarantee)",
+    "rnmm_paper": "RNMM as printed (no guarantee)",
+    "rnmm_sound": "private minimum (proven)",
 }
 
 
@@ -130,7 +130,7 @@ def _label(row: pd.Series) -> str:
     """How the paper names a clip norm; other methods by their name, with the mean of the clip norms they chose."""
     method = METHOD_NAMES.get(row["method"], row["method"])
     if row["method"].startswith("rnmm"):
-        return f"{method} mean τ = {row['clip_norm']:.2f}"
+        return method if math.isnan(row["clip_norm"]) else f"{method}, mean τ = {row['clip_norm']:.2f}"
     if math.isnan(row["percentile"]):
         norm = "" if math.isnan(row["clip_norm"]) else f"τ = {_plain(row['clip_norm'])}"
     else:
@@ -187,10 +187,10 @@ def _landings(private: pd.DataFrame) -> Iterable[str]:
         landing = rows["landing"].iloc[0]
         at = {quantile: f"{value:.4g}" for quantile, value in landing["at"].items()}
         yield (
-            f"{METHOD_NAMES[str(method)][:-1]}: over {landing['draws']} draws the clip norm lies on percentile "
+            f"{METHOD_NAMES[str(method)]}: over {landing['draws']} draws the clip norm lies on percentile "
             f"{at['50']} of the constants (median; {at['0']} to {at['100']}, 80 % of draws {at['10']} to {at['90']}), "
             f"and at or below the smallest constant in {100 * landing['at_or_below_minimum']:.0f} % of draws."
-        ).capitalize()
+        )
 
 
 def _averaging(cells: pd.DataFrame) -> str:
@@ -227,7 +227,7 @@ def _account(cells: pd.DataFrame) -> str:
     epochs = "" if math.isnan(first["epochs"]) else f" ({first['epochs']:g} epochs)"
     batches = f"Poisson batches of {first['expected_batch_size']:g} expected from {first['n']:,.0f}"
     achieved = ", ".join(f"{_range(cells[f'epsilon_{name}'])} {name.upper()}" for name in ACCOUNTANTS)
-    noise = f"{name} {noise}" if name else noise
+    noise = f"{name}: {noise}" if name else noise
     return f"{noise}, {first['steps']:,.0f} steps{epochs} on {batches}, δ = {first['delta']:g}; achieved ε {achieved}."
 
 

@@ -157,7 +157,7 @@ def test_the_papers_rows_take_the_papers_mode_and_the_sound_mode_stands_beside_t
     assert (table["method"] == "rnmm_sound").sum() == 2
     assert len(table[(table["table"] == 3) & (table["dataset"] == "food101")]) == 6  # what did not run is named
     text = tables.markdown(shown)
-    assert "private minimum, proven: mean τ" in text
+    assert "private minimum (proven), mean τ" in text
     assert "over 100 draws" in text
     assert "no guarantee" in text
 

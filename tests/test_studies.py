@@ -20,7 +20,7 @@ SMALL = [
 @pytest.mark.parametrize(
     ("study", "overrides", "methods", "shown"),
     [
-        ("rnmm", [], {"rnmm_paper", "rnmm_sound"}, "private minimum, proven"),
+        ("rnmm", [], {"rnmm_paper", "rnmm_sound"}, "private minimum (proven)"),
         ("nonconvex", ["model.hidden=4", "dp.clip_norm=[1,6]"], {"dpsgd", "non_private"}, "mlp_tanh"),
         ("nonconvex_fashion", ["model.hidden=4"], {"dpsgd", "non_private"}, "mlp_tanh"),
     ],
