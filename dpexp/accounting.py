@@ -178,6 +178,26 @@ def resolve_delta(delta: float | None, n: int) -> float:
     return delta
 
 
+def add_pure(account: Account, epsilon: float, what: str) -> Account:
+    """The account of an (epsilon, 0)-DP step followed by the training that `account` is of, which may use its result.
+
+    Guarantee: basic composition, (epsilon + account.epsilon, delta)-DP (Dwork and Roth 2014, Theorem 3.16 and
+    Appendix B for a second step that depends on the first), with every accountant's epsilon in place of the second.
+    Raises: ConfigError for an epsilon that is not finite and above 0.
+    """
+    _require("epsilon", epsilon, "a finite number > 0", finite_positive(epsilon))
+    names = ("epsilon", *(f"epsilon_{name}" for name in ACCOUNTANTS))
+    totals = {name: None if (old := getattr(account, name)) is None else old + epsilon for name in names}
+    note = f"{what} is inside the budget: every epsilon of such a run includes {epsilon:g} for it, by basic composition"
+    return replace(account, **totals, notes=(*account.notes, note))  # type: ignore[arg-type]
+
+
+def without_guarantee(account: Account, why: str) -> Account:
+    """The account of a release whose steps are not all private: every epsilon is infinity, and a note says why."""
+    nothing: dict[str, Any] = dict.fromkeys(("epsilon", *(f"epsilon_{name}" for name in ACCOUNTANTS)), math.inf)
+    return replace(account, **nothing, notes=(*account.notes, f"no guarantee: {why}"))
+
+
 def _refuse_constant(name: str) -> float:
     """Strict JSON knows no NaN or Infinity."""
     raise ValueError(f"{name} is not JSON")

@@ -19,6 +19,7 @@ SETTINGS = (
     *(
         "features",
         "bias",
+        "hidden",
         "include_bias",
         "n",
         "expected_batch_size",
@@ -29,7 +30,8 @@ SETTINGS = (
     ),
     *("select_on", "noise", "engine", "last_epochs"),
 )
-# A percentile's clip norm is data (validation splits differ in it): the percentile is the key, not the norm.
+# A percentile's clip norm is data (validation splits differ in it): the percentile is the key, not the norm. One that
+# was chosen with privacy differs from seed to seed: the method is the key.
 CELL = (
     *("dataset", "extractor", "model", "method", "target_epsilon"),
     *("fixed_clip_norm", "percentile", "fixed_noise_multiplier", *SETTINGS),
@@ -40,7 +42,7 @@ MEASURED = (
 )
 CELL_COLUMNS = (
     *(*CELL, "accuracy_mean", "accuracy_std", "values", "runs", "seeds", "learning_rate", "learning_rates"),
-    *("selection_accuracy", *MEASURED, "privacy_notes", "note"),
+    *("selection_accuracy", *MEASURED, "privacy_notes", "landing", "note"),
 )
 RUN_COLUMNS = (
     *(
@@ -54,7 +56,7 @@ RUN_COLUMNS = (
         "planned_seeds",
         "planned_rates",
     ),
-    *("test_accuracy", "test_values", "selection_accuracy", *MEASURED, "accountant_used", "privacy_notes"),
+    *("test_accuracy", "test_values", "selection_accuracy", *MEASURED, "accountant_used", "privacy_notes", "landing"),
 )
 
 
@@ -119,6 +121,7 @@ def _row(record: Record) -> dict[str, Any]:
     row |= {
         "model": record["model"]["name"],
         "bias": bool(record["model"].get("bias", True)),
+        "hidden": number(record["model"].get("hidden")),
         "percentile": percentile,
         # The constant 1 of the bias changes percentiles only; a fixed clip norm is the same with and without.
         "include_bias": not math.isnan(percentile) and bool(record["lipschitz"]["include_bias"]),
@@ -128,8 +131,10 @@ def _row(record: Record) -> dict[str, Any]:
         "planned_rates": _planned((config.get("train") or {}).get("learning_rate"), record["learning_rate"]),
     }
     row |= _privacy(record) | _curves(record)
-    private = record["method"] != "non_private"
-    row["fixed_clip_norm"] = row["clip_norm"] if private and math.isnan(percentile) else math.nan
+    private, chosen = record["method"] != "non_private", record.get("private_clip")
+    row["landing"] = chosen["landing"] if chosen else None
+    fixed = private and math.isnan(percentile) and not chosen
+    row["fixed_clip_norm"] = row["clip_norm"] if fixed else math.nan
     untargeted = private and math.isnan(row["target_epsilon"])
     row["fixed_noise_multiplier"] = row["noise_multiplier"] if untargeted else math.nan
     return row
@@ -211,6 +216,7 @@ def _cell(key: dict[str, Any], group: pd.DataFrame) -> dict[str, Any]:
         row |= _accuracy(chosen) | {"selection_accuracy": 100 * best["selection_accuracy"]}
     row |= {name: mean(list(chosen[name])) for name in MEASURED}
     row["privacy_notes"] = tuple(dict.fromkeys(note for notes in chosen["privacy_notes"] for note in notes))
+    row["landing"] = chosen["landing"].iloc[0]
     row["note"] = "; ".join(_notes(group, rates, complete, row["learning_rate"]))
     return row
 

@@ -8,7 +8,7 @@ into checked values; nothing downstream reads a raw one. Numbers that may be giv
 import difflib
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, is_dataclass
 from pathlib import Path
 from typing import Any
@@ -19,56 +19,16 @@ from hydra.errors import HydraException
 from omegaconf import MISSING, DictConfig, ListConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from dpexp.config_checks import COUNT, POSITIVE, ConfigError, finite_positive, number, numbers, one_of
+from dpexp.config_model import ModelConfig
+from dpexp.config_privacy import PrivateClipConfig
 from dpexp.config_sources import DatasetConfig, ExtractorConfig
 
 NOISE_MODES = ("independent", "shared")
 ENGINES = ("packed", "opacus")
 SELECT_ON = ("test", "validation")
 ACCOUNTANTS = ("rdp", "prv", "pld")
-
-
-class ConfigError(ValueError):
-    """A setting that cannot be used. The message names the key, the rule, what was given and the way out."""
-
-
-def one_of(key: str, value: Any, known: Sequence[str]) -> str:
-    """`value` if it is a known name, else an error that lists the known ones."""
-    if value in known:
-        return str(value)
-    close = difflib.get_close_matches(str(value), known, n=1)
-    hint = f" (did you mean {close[0]}?)" if close else ""
-    raise ConfigError(f"{key} must be one of {', '.join(known)}; got {value!r}{hint}")
-
-
-def _number(key: str, value: Any, kind: type[int] | type[float], rule: str, fits: Callable[[Any], bool]) -> Any:
-    """`value` as an int or float that satisfies the rule."""
-    sane = isinstance(value, kind | int) and not isinstance(value, bool)
-    if not sane or not fits(value):
-        raise ConfigError(f"{key} must be {rule}, got {value!r}")
-    return kind(value)
-
-
-def _numbers(key: str, value: Any, kind: type[int] | type[float], rule: str, fits: Callable[[Any], bool]) -> tuple:
-    """One number or a list of them, each satisfying the rule, duplicates dropped, order kept."""
-    values = value if isinstance(value, list | tuple | ListConfig) else [value]
-    return tuple(dict.fromkeys(_number(key, v, kind, rule, fits) for v in values))
-
-
-def finite_positive(value: float) -> bool:
-    """Whether a number is finite and above zero."""
-    return math.isfinite(value) and value > 0
-
-
-POSITIVE = ("a finite number > 0", finite_positive)
-COUNT = ("a whole number >= 1", lambda v: v >= 1)
-
-
-@dataclass
-class ModelConfig:
-    """The head that is trained on the features."""
-
-    name: str = MISSING
-    bias: bool = True
+ALGORITHMS = ("dpsgd", "theory")
 
 
 @dataclass
@@ -90,6 +50,7 @@ class DPConfig:
     clip_norm: Any = field(default_factory=list)  # fixed clip norms
     clip_percentile: Any = field(default_factory=list)  # percentiles of the Lipschitz constants; NOT private
     percentile_include_bias: bool = False  # whether those constants count the constant 1 of the bias
+    private_clip: PrivateClipConfig = field(default_factory=PrivateClipConfig)  # clip norms chosen with privacy
 
     def check(self) -> None:
         """Normalise and check every value of this section."""
@@ -99,30 +60,33 @@ class DPConfig:
                 f"got {self.target_epsilon!r} and {self.noise_multiplier!r}; set the other one to null"
             )
         if self.target_epsilon is not None:
-            self.target_epsilon = _numbers("dp.target_epsilon", self.target_epsilon, float, *POSITIVE)
+            self.target_epsilon = numbers("dp.target_epsilon", self.target_epsilon, float, *POSITIVE)
         else:
             rule = ("a finite number >= 0", lambda v: math.isfinite(v) and v >= 0)
-            self.noise_multiplier = _numbers("dp.noise_multiplier", self.noise_multiplier, float, *rule)
+            self.noise_multiplier = numbers("dp.noise_multiplier", self.noise_multiplier, float, *rule)
         if self.delta is not None:
-            _number("dp.delta", self.delta, float, "between 0 and 1, both excluded", lambda v: 0 < v < 1)
+            number("dp.delta", self.delta, float, "between 0 and 1, both excluded", lambda v: 0 < v < 1)
         one_of("dp.accountant", self.accountant, ACCOUNTANTS)
-        _number("dp.epsilon_tolerance", self.epsilon_tolerance, float, *POSITIVE)
+        number("dp.epsilon_tolerance", self.epsilon_tolerance, float, *POSITIVE)
         self.clip_norm = self._clip_norms()
         rule = ("between 0 and 100", lambda v: 0 <= v <= 100)
-        self.clip_percentile = _numbers("dp.clip_percentile", self.clip_percentile, float, *rule)
-        if not self.clip_norm and not self.clip_percentile:
-            raise ConfigError("give at least one of dp.clip_norm and dp.clip_percentile, got neither")
+        self.clip_percentile = numbers("dp.clip_percentile", self.clip_percentile, float, *rule)
+        self.private_clip.check(self.target_epsilon)
+        if not (self.clip_norm or self.clip_percentile or self.private_clip.modes):
+            raise ConfigError(
+                "give at least one of dp.clip_norm, dp.clip_percentile and dp.private_clip.modes, got none"
+            )
 
     def _clip_norms(self) -> tuple[float, ...]:
         """Fixed clip norms; infinity ("no clipping") has no sensitivity bound and so no place beside noise."""
         noiseless = self.noise_multiplier == (0.0,)
         if noiseless:
-            return _numbers("dp.clip_norm", self.clip_norm, float, "a number > 0", lambda v: v > 0)
+            return numbers("dp.clip_norm", self.clip_norm, float, "a number > 0", lambda v: v > 0)
         rule = POSITIVE[0]
         values = self.clip_norm if isinstance(self.clip_norm, list | tuple | ListConfig) else [self.clip_norm]
         if math.inf in values:
             rule += " (inf needs dp.noise_multiplier=0)"
-        return _numbers("dp.clip_norm", self.clip_norm, float, rule, finite_positive)
+        return numbers("dp.clip_norm", self.clip_norm, float, rule, finite_positive)
 
 
 @dataclass
@@ -140,7 +104,7 @@ class TrainConfig:
 
     def check(self) -> None:
         """Normalise and check every value of this section."""
-        _number("train.batch_size", self.batch_size, int, *COUNT)
+        number("train.batch_size", self.batch_size, int, *COUNT)
         if (self.epochs is None) == (self.steps is None):
             raise ConfigError(
                 "give exactly one of train.epochs and train.steps, "
@@ -154,16 +118,16 @@ class TrainConfig:
             self._count("train.steps", self.steps)
         if self.non_private_epochs is not None:
             self._count("train.non_private_epochs", self.non_private_epochs)
-        self.learning_rate = _numbers("train.learning_rate", self.learning_rate, float, *POSITIVE)
+        self.learning_rate = numbers("train.learning_rate", self.learning_rate, float, *POSITIVE)
         if not self.learning_rate:
             raise ConfigError("train.learning_rate must name at least one learning rate, got none")
-        _number("train.last_epochs", self.last_epochs, int, *COUNT)
+        number("train.last_epochs", self.last_epochs, int, *COUNT)
         rule = ("between 0 and 1, both excluded", lambda v: 0 < v < 1)
-        _number("train.validation_fraction", self.validation_fraction, float, *rule)
+        number("train.validation_fraction", self.validation_fraction, float, *rule)
 
     @staticmethod
     def _count(key: str, value: Any) -> int:
-        return _number(key, value, int, *COUNT)
+        return number(key, value, int, *COUNT)
 
     def epochs_for(self, target_epsilon: float | None) -> int | None:
         """Epochs at a target epsilon; the longest entry of a table where there is no target. None: `steps` rules."""
@@ -185,7 +149,8 @@ class ComputeConfig:
 
     device: str = "cpu"
     workers: int | None = None  # programs that train at once; None: one a core, one on an accelerator
-    runs_per_program: int = 112  # how many runs advance in one set of matrix products
+    runs_per_program: int = 112  # at most how many runs advance in one set of matrix products
+    program_mib: int = 512  # memory of one program's weights and buffers; large heads get fewer runs per program
 
 
 @dataclass
@@ -220,20 +185,28 @@ class Config:
 
     def check(self) -> None:
         """Normalise and check every section, then what spans several."""
+        self.model.check()
+        one_of("algorithm.name", self.algorithm.name, ALGORITHMS)
         self.dp.check()
         self.train.check()
         rule = ("a whole number >= 0", lambda v: v >= 0)
-        self.seeds = _numbers("seeds", self.seeds, int, *rule)
+        self.seeds = numbers("seeds", self.seeds, int, *rule)
         if not self.seeds:
             raise ConfigError("seeds must name at least one seed, got none")
         one_of("select_on", self.select_on, SELECT_ON)
         one_of("noise", self.noise, NOISE_MODES)
         one_of("engine", self.engine, ENGINES)
         if self.compute.workers is not None:
-            _number("compute.workers", self.compute.workers, int, *COUNT)
-        _number("compute.runs_per_program", self.compute.runs_per_program, int, *COUNT)
+            number("compute.workers", self.compute.workers, int, *COUNT)
+        number("compute.runs_per_program", self.compute.runs_per_program, int, *COUNT)
+        number("compute.program_mib", self.compute.program_mib, int, *COUNT)
         for target in self.dp.target_epsilon or ():
             self.train.epochs_for(target)
+        if self.model.name != "softmax" and (self.dp.clip_percentile or self.dp.private_clip.modes):
+            raise ConfigError(
+                "dp.clip_percentile and dp.private_clip use the Lipschitz constants of softmax regression, got "
+                f"model.name={self.model.name}; give fixed dp.clip_norm instead"
+            )
 
     @property
     def study(self) -> str:

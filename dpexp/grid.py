@@ -4,25 +4,19 @@ import math
 from collections.abc import Collection, Iterable
 from dataclasses import asdict, dataclass
 from functools import cached_property
-from pathlib import Path
 
-from dpexp import accounting, lipschitz
 from dpexp.accounting import Account
 from dpexp.cache import digest
-from dpexp.config import Config, ConfigError
-from dpexp.features import Examples, Features, hold_out
+from dpexp.cells import Task, cells
+from dpexp.config import Config
+from dpexp.features import Features, hold_out
+from dpexp.heads import HEADS, Sizes
 from dpexp.mechanism import Mechanism
+from dpexp.private_clip import Choice
 
+BYTES = 4  # of a float32
+EVALUATION_ROWS = 2000  # rows per product in an evaluation: bounds its memory
 GENERATION = 1  # raise when a change of the code changes the numbers that the same settings give
-
-
-@dataclass(frozen=True, kw_only=True)
-class Task:
-    """Features as one experiment uses them. validation is None unless the learning rate is selected on it."""
-
-    features: Features
-    train: Examples
-    validation: Examples | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,6 +27,7 @@ class Run:
     features: str
     model: str
     bias: bool
+    hidden: int | None = None
     mechanism: Mechanism
     learning_rate: float
     seed: int
@@ -42,13 +37,19 @@ class Run:
     # Labels: where the run stands in its grid, and what it costs.
     target_epsilon: float | None
     clip_percentile: float | None
+    choice: Choice | None = None
     account: Account
 
     @cached_property
     def run_id(self) -> str:
-        """Hash of everything that can change the run's number."""
-        labels = ("target_epsilon", "clip_percentile", "account")
+        """Hash of everything that can change the run's number; a width counts only where there is a hidden layer."""
+        labels = {"target_epsilon", "clip_percentile", "choice", "account"}
+        labels |= {"hidden"} if self.hidden is None else set()
         return digest({k: v for k, v in asdict(self).items() if k not in labels} | {"generation": GENERATION})
+
+    def sizes(self, inputs: int, classes: int) -> Sizes:
+        """The sizes of the run's head on features with this many numbers, the constant 1 of the bias included."""
+        return Sizes(inputs=inputs, classes=classes, bias=self.bias, hidden=self.hidden)
 
     @property
     def evaluation_steps(self) -> list[int]:
@@ -84,108 +85,6 @@ def prepare(config: Config, features: Features) -> Task:
     return Task(features=features, train=train, validation=validation)
 
 
-def steps_for(config: Config, epochs: int | None, n: int) -> int:
-    """Training steps: epochs * n / batch size, rounded up; the configured number where epochs are not."""
-    if epochs is None:
-        assert config.train.steps is not None
-        return config.train.steps
-    return math.ceil(epochs * n / config.train.batch_size)
-
-
-def clip_norms(config: Config, train: Examples) -> dict[float, float | None]:
-    """Every clip norm of the grid with the percentile it stands for (None: a fixed one).
-
-    Percentile clip norms keep six digits, so that the last bit of a norm cannot change a run's identity.
-    """
-    constants = lipschitz.constants(train.x, config.dp.percentile_include_bias)
-    found: dict[float, float | None] = dict.fromkeys(config.dp.clip_norm)
-    for percentile, clip_norm in lipschitz.percentile_clip_norms(constants, config.dp.clip_percentile).items():
-        found[float(f"{clip_norm:.6g}")] = percentile
-    return found
-
-
-@dataclass(frozen=True, kw_only=True)
-class Cell:
-    """A point of the grid before its learning rate and seed: what is run, and what it costs."""
-
-    method: str
-    mechanism: Mechanism
-    target_epsilon: float | None
-    clip_percentile: float | None
-    account: Account
-
-
-def _budgets(config: Config, n: int, delta: float, cache: Path) -> Iterable[tuple[float | None, int, float]]:
-    """(target epsilon, steps, noise multiplier) of every private budget in the grid."""
-    if config.dp.noise_multiplier is not None:
-        steps = steps_for(config, config.train.epochs_for(None), n)
-        yield from ((None, steps, sigma) for sigma in config.dp.noise_multiplier)
-        return
-    for target in config.dp.target_epsilon:
-        steps = steps_for(config, config.train.epochs_for(target), n)
-        noise_multiplier = accounting.cached_calibration(
-            cache,
-            target_epsilon=target,
-            sample_rate=config.train.batch_size / n,
-            steps=steps,
-            delta=delta,
-            accountant=config.dp.accountant,
-            tolerance=config.dp.epsilon_tolerance,
-        )
-        yield target, steps, noise_multiplier
-
-
-def cells(config: Config, task: Task) -> list[Cell]:
-    """Every cell of the grid, private ones first, each with its calibrated noise and its account.
-
-    Raises: ConfigError where a setting does not fit the data.
-    """
-    n, batch_size = len(task.train), config.train.batch_size
-    if batch_size > n:
-        raise ConfigError(
-            f"train.batch_size={batch_size} is larger than the training set ({n} samples of "
-            f"{task.features.dataset}); use at most {n} (full batch, sample rate 1)"
-        )
-    delta = accounting.resolve_delta(config.dp.delta, n)
-    cache = Path(config.output_dir) / "cache" / "accounting"
-    points: list[tuple] = [
-        ("dpsgd", *budget, clip_norm, percentile)
-        for budget in _budgets(config, n, delta, cache)
-        for clip_norm, percentile in clip_norms(config, task.train).items()
-    ]
-    if config.train.non_private:
-        epochs = config.train.non_private_epochs or config.train.epochs_for(None)
-        points.append(("non_private", None, steps_for(config, epochs, n), 0.0, math.inf, None))
-    found = []
-    for method, target, steps, noise_multiplier, clip_norm, percentile in points:
-        mechanism = Mechanism(
-            n=n,
-            expected_batch_size=batch_size,
-            steps=steps,
-            clip_norm=clip_norm,
-            noise_multiplier=noise_multiplier,
-        )
-        account = accounting.cached_account(
-            cache,
-            sample_rate=mechanism.sample_rate,
-            noise_multiplier=noise_multiplier,
-            steps=steps,
-            delta=delta,
-            accountant=config.dp.accountant,
-        )
-        _check_budget(target, account.epsilon, config.dp.epsilon_tolerance)
-        found.append(
-            Cell(
-                method=method,
-                mechanism=mechanism,
-                target_epsilon=target,
-                clip_percentile=percentile,
-                account=account,
-            )
-        )
-    return found
-
-
 def expand(config: Config, task: Task) -> list[Run]:
     """Every run of the grid: cells x learning rates x seeds, each run once.
 
@@ -193,10 +92,11 @@ def expand(config: Config, task: Task) -> list[Run]:
     """
     runs = (
         Run(
-            **vars(cell),
+            **{name: value for name, value in vars(cell).items() if name != "seeds"},
             features=task.features.digest,
             model=config.model.name,
             bias=config.model.bias,
+            hidden=config.model.hidden,
             learning_rate=learning_rate,
             seed=seed,
             noise=config.noise if cell.mechanism.noise_multiplier else "none",
@@ -205,18 +105,28 @@ def expand(config: Config, task: Task) -> list[Run]:
         )
         for cell in cells(config, task)
         for learning_rate in config.train.learning_rate
-        for seed in config.seeds
+        for seed in cell.seeds
     )
     return list({run.run_id: run for run in runs}.values())
 
 
-def _check_budget(target: float | None, achieved: float, tolerance: float) -> None:
-    """Achieved epsilon never above the target, and not needlessly below it."""
-    if target is not None and not target * (1 - tolerance) <= achieved <= target:
-        raise ConfigError(
-            f"calibration to epsilon {target:g} achieved {achieved:.6g}, outside "
-            f"[{target * (1 - tolerance):g}, {target:g}]; choose another dp.accountant"
-        )
+def runs_per_program(config: Config, task: Task) -> int:
+    """How many runs a program may hold: `compute.runs_per_program`, or fewer where their memory would not fit.
+
+    A run holds its weights, their gradient and its noise, and for each example of a batch (a quarter more, as Poisson
+    batches vary) or of an evaluation's rows what the head keeps; all in single precision.
+    """
+    sizes = Sizes(
+        inputs=task.train.x.shape[1] + config.model.bias,
+        classes=task.features.num_classes,
+        bias=config.model.bias,
+        hidden=config.model.hidden,
+    )
+    head = HEADS[config.model.name]
+    parameters = sum(math.prod(shape) for shape in head.shapes(sizes))
+    examples = max(1.25 * config.train.batch_size, EVALUATION_ROWS)
+    needed = BYTES * (3 * parameters + examples * head.kept(sizes))
+    return max(1, min(config.compute.runs_per_program, int(config.compute.program_mib * 2**20 / needed)))
 
 
 def pack(runs: Iterable[Run], runs_per_program: int) -> list[Program]:
@@ -227,7 +137,7 @@ def pack(runs: Iterable[Run], runs_per_program: int) -> list[Program]:
     groups: dict[tuple, list[Run]] = {}
     for run in runs:
         m = run.mechanism
-        shared = (run.model, run.bias, run.engine, run.noise, run.seed, m.n, m.expected_batch_size, m.steps)
+        shared = (run.model, run.bias, run.hidden, run.engine, run.noise, run.seed, m.n, m.expected_batch_size, m.steps)
         groups.setdefault(shared, []).append(run)
     programs = []
     for group in groups.values():

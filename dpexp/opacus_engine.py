@@ -16,18 +16,18 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from dpexp.config import ConfigError
 from dpexp.grid import Program, Run
-from dpexp.heads import HEADS, Weights
+from dpexp.heads import HEADS, Head, Weights
 from dpexp.sampling import torch_generator
-from dpexp.train import Data, Interrupted, Outcome, evaluate
+from dpexp.train import Data, Interrupted, Outcome, evaluate, initial_weights
 
 
 @dataclass(frozen=True, kw_only=True)
 class Private:
-    """What Opacus makes of a softmax head, SGD without momentum and the training set."""
+    """What Opacus makes of a head, SGD without momentum and the training set. weights: in the head's own order."""
 
     engine: PrivacyEngine
     module: nn.Module
-    weight: Tensor
+    weights: Weights
     optimizer: Any
     criterion: Any
     loader: DataLoader
@@ -39,6 +39,31 @@ class Private:
         loss.backward()
         self.optimizer.step()
         return float(loss.item()) if len(y) else None
+
+
+def _softmax(weights: Weights) -> nn.Module:
+    """Linear without bias: x holds the 1."""
+    classes, inputs = weights[0].shape
+    return nn.Linear(inputs, classes, bias=False)
+
+
+def _mlp_tanh(weights: Weights) -> nn.Module:
+    """Two linear layers; the first has no bias, because x holds the 1."""
+    (hidden, inputs), classes = weights[0].shape, len(weights[1])
+    second = nn.Linear(hidden, classes, bias=len(weights) == 3)
+    return nn.Sequential(nn.Linear(inputs, hidden, bias=False), nn.Tanh(), second)
+
+
+MODULES: dict[str, Callable[[Weights], nn.Module]] = {"softmax": _softmax, "mlp_tanh": _mlp_tanh}
+
+
+def _module(model: str, weights: Weights) -> nn.Module:
+    """The head as a torch module with these weights; its parameters are in the head's order."""
+    module = MODULES[model](weights).to(weights[0])
+    with torch.no_grad():
+        for parameter, w in zip(module.parameters(), weights, strict=True):
+            parameter.copy_(w)
+    return module
 
 
 def make_private(run: Run, data: Data, grad_sample_mode: str = "hooks") -> Private:
@@ -54,14 +79,14 @@ def make_private(run: Run, data: Data, grad_sample_mode: str = "hooks") -> Priva
             f"{mechanism.expected_batch_size:g}: Opacus would sample at another rate; use engine=packed"
         )
     device = inputs.x.device
-    module = nn.Linear(inputs.x.shape[1], data.num_classes, bias=False, dtype=inputs.x.dtype)  # x holds the 1
-    weight = nn.init.zeros_(module.weight)
+    module = _module(run.model, initial_weights(run, data))
+    weights = tuple(module.parameters())
     batches = torch_generator(torch.device("cpu"), run.seed, "opacus batches")
-    engine = PrivacyEngine(accountant="rdp")
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Secure RNG turned off")  # the privacy statement says so
+        engine = PrivacyEngine(accountant="rdp")
         module, optimizer, *criterion, loader = engine.make_private(
-            module=module.to(device),
+            module=module,
             optimizer=torch.optim.SGD(module.parameters(), lr=run.learning_rate),
             criterion=nn.CrossEntropyLoss(),
             data_loader=DataLoader(
@@ -79,7 +104,7 @@ def make_private(run: Run, data: Data, grad_sample_mode: str = "hooks") -> Priva
     return Private(
         engine=engine,
         module=module,
-        weight=weight,
+        weights=weights,
         optimizer=optimizer,
         criterion=criterion[0] if criterion else nn.CrossEntropyLoss(),
         loader=loader,
@@ -99,11 +124,12 @@ def train_with_opacus(
     No checkpoint is kept: a run of this engine that is cut off starts again.
     """
     (run,) = program.runs
-    if run.model != "softmax" or run.method != "dpsgd":
+    if run.method == "non_private" or run.model not in MODULES:
         raise ConfigError(
-            f"engine=opacus trains dpsgd on a softmax head, got {run.method} on {run.model}; "
+            f"engine=opacus trains private runs of {', '.join(MODULES)}, got {run.method} on {run.model}; "
             "use engine=packed or train.non_private=false"
         )
+    head = HEADS[run.model]
     started, private, done = time.monotonic(), make_private(run, data), 0
     history: dict[str, list[float]] = {}
     batches = _endless(private.loader)
@@ -111,20 +137,20 @@ def train_with_opacus(
         losses = [private.step(*next(batches)) for _ in range(done, end)]
         on_epoch(end - done)
         done = end
-        weights = (private.weight.detach()[None],)
-        for name, value in (_evaluations(weights, data) | {"train_loss": _mean(losses)}).items():
+        weights = tuple(w.detach()[None] for w in private.weights)
+        for name, value in (_evaluations(head, weights, data) | {"train_loss": _mean(losses)}).items():
             history.setdefault(name, []).append(value)
         if stop is not None and stop.is_set():
             raise Interrupted
     accounted = sum(steps for _, _, steps in private.engine.accountant.history)
     assert accounted == run.mechanism.steps, "trained steps equal accounted steps"
-    train_accuracy, _ = evaluate(HEADS["softmax"], weights, data.train)
+    train_accuracy, _ = evaluate(head, weights, data.train)
     return [
         Outcome(
             run=run,
             history=history,
             train_accuracy=float(train_accuracy),
-            weights=(weights[0][0].clone(),),
+            weights=tuple(w[0].clone() for w in weights),
             seconds=time.monotonic() - started,
         )
     ]
@@ -142,11 +168,11 @@ def _mean(losses: list[float | None]) -> float:
     return sum(seen) / len(seen) if seen else math.nan
 
 
-def _evaluations(weights: Weights, data: Data) -> dict[str, float]:
+def _evaluations(head: Head, weights: Weights, data: Data) -> dict[str, float]:
     """Accuracy and loss on the test set and, if there is one, the validation set."""
     found: dict[str, float] = {}
     for part, inputs in (("test", data.test), ("validation", data.validation)):
         if inputs is not None:
-            accuracy, loss = evaluate(HEADS["softmax"], weights, inputs)
+            accuracy, loss = evaluate(head, weights, inputs)
             found |= {f"{part}_accuracy": float(accuracy), f"{part}_loss": float(loss)}
     return found

@@ -11,6 +11,12 @@ from dpexp.verdicts import Verdict
 
 NOTHING = "\N{EN DASH}"
 ACCOUNTANTS = ("rdp", "prv", "pld")
+METHOD_NAMES = {
+    "dpsgd": "",
+    "rnmm": "RNMM as printed (no guarantee)",
+    "rnmm_paper": "RNMM as printed (no guarantee)",
+    "rnmm_sound": "private minimum (proven)",
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,8 +127,10 @@ def _entry(row: pd.Series) -> Entry:
 
 
 def _label(row: pd.Series) -> str:
-    """How the paper names a clip norm; other methods by their name."""
-    method = "" if row["method"] == "dpsgd" else row["method"]
+    """How the paper names a clip norm; other methods by their name, with the mean of the clip norms they chose."""
+    method = METHOD_NAMES.get(row["method"], row["method"])
+    if row["method"].startswith("rnmm"):
+        return method if math.isnan(row["clip_norm"]) else f"{method}, mean τ = {row['clip_norm']:.2f}"
     if math.isnan(row["percentile"]):
         norm = "" if math.isnan(row["clip_norm"]) else f"τ = {_plain(row['clip_norm'])}"
     else:
@@ -159,7 +167,8 @@ def caption(cells: pd.DataFrame) -> tuple[str, ...]:
             "Clip norms at percentiles of the per-sample Lipschitz constants "
             f"({bias} the bias's constant 1) are computed from the private data: they are NOT private."
         )
-    keys = ["target_epsilon", "epochs", "steps", "delta", "accountant", "n", "expected_batch_size"]
+    lines += _landings(private)
+    keys = ["method", "target_epsilon", "epochs", "steps", "delta", "accountant", "n", "expected_batch_size"]
     lines += [_account(group) for _, group in private.groupby(keys, dropna=False)]
     lines.append("The paper does not state its number of epochs.")
     if (cells["noise"] == "shared").any():
@@ -170,6 +179,18 @@ def caption(cells: pd.DataFrame) -> tuple[str, ...]:
     lines += [f"Engine: {engine}." for engine in sorted(set(cells["engine"]) - {"packed"})]
     notes = dict.fromkeys(note for notes in cells["privacy_notes"] for note in notes)
     return (*lines, *(f"Accounting: {note}" for note in notes))
+
+
+def _landings(private: pd.DataFrame) -> Iterable[str]:
+    """Where clip norms that were chosen from the data lie among the constants, a sentence per method."""
+    for method, rows in private[private["landing"].notna()].groupby("method"):
+        landing = rows["landing"].iloc[0]
+        at = {quantile: f"{value:.4g}" for quantile, value in landing["at"].items()}
+        yield (
+            f"{METHOD_NAMES[str(method)]}: over {landing['draws']} draws the clip norm lies on percentile "
+            f"{at['50']} of the constants (median; {at['0']} to {at['100']}, 80 % of draws {at['10']} to {at['90']}), "
+            f"and at or below the smallest constant in {100 * landing['at_or_below_minimum']:.0f} % of draws."
+        )
 
 
 def _averaging(cells: pd.DataFrame) -> str:
@@ -197,6 +218,7 @@ def _tuning(cells: pd.DataFrame) -> str:
 def _account(cells: pd.DataFrame) -> str:
     """Budget, noise and achieved epsilons of cells that share them."""
     first = cells.iloc[0]
+    name = METHOD_NAMES.get(first["method"], first["method"])
     noise = f"noise multiplier {_range(cells['noise_multiplier'])}"
     if math.isnan(first["target_epsilon"]):
         noise = f"Given {noise}"
@@ -205,6 +227,7 @@ def _account(cells: pd.DataFrame) -> str:
     epochs = "" if math.isnan(first["epochs"]) else f" ({first['epochs']:g} epochs)"
     batches = f"Poisson batches of {first['expected_batch_size']:g} expected from {first['n']:,.0f}"
     achieved = ", ".join(f"{_range(cells[f'epsilon_{name}'])} {name.upper()}" for name in ACCOUNTANTS)
+    noise = f"{name}: {noise}" if name else noise
     return f"{noise}, {first['steps']:,.0f} steps{epochs} on {batches}, δ = {first['delta']:g}; achieved ε {achieved}."
 
 

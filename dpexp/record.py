@@ -8,9 +8,9 @@ from functools import cache, cached_property
 from importlib.metadata import version
 from pathlib import Path
 
-from dpexp import __version__, lipschitz
+from dpexp import __version__, lipschitz, private_clip
+from dpexp.cells import Task
 from dpexp.config import Config, plain
-from dpexp.grid import Task
 from dpexp.results import FORMAT, Record
 from dpexp.statement import privacy_statement
 from dpexp.train import Outcome
@@ -36,6 +36,11 @@ class Context:
         """Percentiles of the training set's Lipschitz constants."""
         return fingerprint(self.config, self.task)
 
+    @cached_property
+    def landings(self) -> Record:
+        """For each private choice of the clip norm, where it lands among the constants."""
+        return landings(self.config, self.task)
+
 
 def settings(config: Config, task: Task) -> Record:
     """What must agree between the runs of one table."""
@@ -55,10 +60,17 @@ def settings(config: Config, task: Task) -> Record:
         "dp.delta": config.dp.delta,
         "dp.accountant": config.dp.accountant,
         "dp.percentile_include_bias": config.dp.percentile_include_bias,
+        **({"model.hidden": config.model.hidden} if config.model.hidden else {}),
+        **({"dp.private_clip": _private_clip(config)} if config.dp.private_clip.modes else {}),
         "select_on": config.select_on,
         "noise": config.noise,
         "engine": config.engine,
     }
+
+
+def _private_clip(config: Config) -> Record:
+    """Everything that a private choice of the clip norm depends on; which modes are run side by side does not."""
+    return {name: value for name, value in asdict(config.dp.private_clip).items() if name != "modes"}
 
 
 @cache
@@ -90,6 +102,21 @@ def fingerprint(config: Config, task: Task) -> Record:
     return {"include_bias": include_bias, "percentiles": found}
 
 
+def landings(config: Config, task: Task) -> Record:
+    """Where each mode of choosing a clip norm lands among the constants, over 100 seeds. NOT private."""
+    constants, given = lipschitz.constants(task.train.x, config.dp.percentile_include_bias), config.dp.private_clip
+    return {mode: asdict(private_clip.landing(mode, constants, given)) for mode in given.modes}
+
+
+def _choice(outcome: Outcome, context: Context) -> Record:
+    """How the clip norm was chosen; nothing for a fixed one or a percentile."""
+    choice = outcome.run.choice
+    if choice is None:
+        return {}
+    about = asdict(choice) | {"settings": _private_clip(context.config), "landing": context.landings[choice.mode]}
+    return {"private_clip": about}
+
+
 def _privacy(outcome: Outcome, context: Context) -> Record:
     """Target, account and plain-language statement."""
     run = outcome.run
@@ -100,6 +127,7 @@ def _privacy(outcome: Outcome, context: Context) -> Record:
         clip_percentile=run.clip_percentile,
         select_on=context.config.select_on,
         candidates=context.candidates,
+        choice=run.choice,
     )
     return {"target_epsilon": run.target_epsilon, **asdict(run.account), "statement": statement}
 
@@ -125,32 +153,36 @@ def build(outcome: Outcome, context: Context) -> Record:
         "sample_rate": run.mechanism.sample_rate,
         "noise_std": run.mechanism.noise_std,
     }
-    return {
-        "format": FORMAT,
-        "run_id": run.run_id,
-        "study": config.study,
-        "method": run.method,
-        "dataset": features.dataset,
-        "extractor": features.extractor,
-        "features": features.digest,
-        "source": features.source,
-        "model": {"name": run.model, "bias": run.bias},
-        "num_classes": features.num_classes,
-        "dimension": features.train.x.shape[1],
-        "mechanism": mechanism,
-        "clip_percentile": run.clip_percentile,
-        "lipschitz": context.fingerprint,
-        "learning_rate": run.learning_rate,
-        "seed": run.seed,
-        "select_on": config.select_on,
-        "last_epochs": config.train.last_epochs,
-        "noise": run.noise,
-        "engine": run.engine,
-        "epochs": epochs,
-        "privacy": _privacy(outcome, context),
-        "history": {"epoch": list(range(1, epochs + 1)), **history},
-        "train_accuracy": float(f"{outcome.train_accuracy:.6g}"),
-        "status": "diverged" if outcome.diverged else "done",
-        "weights_sha256": outcome.weights_sha256,
-        "seconds": round(outcome.seconds, 3),
-    } | _provenance(context)
+    return (
+        {
+            "format": FORMAT,
+            "run_id": run.run_id,
+            "study": config.study,
+            "method": run.method,
+            "dataset": features.dataset,
+            "extractor": features.extractor,
+            "features": features.digest,
+            "source": features.source,
+            "model": {"name": run.model, "bias": run.bias} | ({"hidden": run.hidden} if run.hidden else {}),
+            "num_classes": features.num_classes,
+            "dimension": features.train.x.shape[1],
+            "mechanism": mechanism,
+            "clip_percentile": run.clip_percentile,
+            "lipschitz": context.fingerprint,
+            "learning_rate": run.learning_rate,
+            "seed": run.seed,
+            "select_on": config.select_on,
+            "last_epochs": config.train.last_epochs,
+            "noise": run.noise,
+            "engine": run.engine,
+            "epochs": epochs,
+            "privacy": _privacy(outcome, context),
+            "history": {"epoch": list(range(1, epochs + 1)), **history},
+            "train_accuracy": float(f"{outcome.train_accuracy:.6g}"),
+            "status": "diverged" if outcome.diverged else "done",
+            "weights_sha256": outcome.weights_sha256,
+            "seconds": round(outcome.seconds, 3),
+        }
+        | _choice(outcome, context)
+        | _provenance(context)
+    )

@@ -14,7 +14,7 @@ from omegaconf import DictConfig
 from rich.console import Console
 
 from dpexp import config as configuration
-from dpexp import features, figures, grid, record, results, tables
+from dpexp import features, figures, grid, record, results, tables, theory_figures, theory_runs
 from dpexp.cache import DiskFullError, write_atomic
 from dpexp.config import Config, ConfigError
 from dpexp.data import DataError
@@ -29,8 +29,8 @@ CONF = str(Path(__file__).resolve().parent.parent / "conf")
 EXPECTED_ERRORS = (ConfigError, DataError, DiskFullError, ResultsError)
 
 
-def execute(config: Config, console: Console) -> list[Path]:
-    """The whole pipeline, from a checked configuration to the paths of its table and figure."""
+def train_grid(config: Config, console: Console) -> list[Path]:
+    """A training study, from a checked configuration to the paths of its table and figure."""
     output, mirror = Path(config.output_dir), Mirror(config)
     folder = output / "results" / config.study
     with bar.shown(console) as progress:
@@ -47,15 +47,33 @@ def execute(config: Config, console: Console) -> list[Path]:
 
     done = {r["run_id"] for r in stored}
     console.print(plan_table(runs, done))
-    programs = grid.missing(grid.pack(runs, config.compute.runs_per_program), done)
+    programs = grid.missing(grid.pack(runs, grid.runs_per_program(config, task)), done)
     shown = Progress(console, config.study, programs, finished=sum(run.run_id in done for run in runs))
     train_all(programs, context, folder, shown, mirror)
 
-    stored = results.read(folder)
+    stored = tables.stored(folder)
     table, panels = tables.build(stored, config.study)
     mirror.send_table(table)
     console.print(tables.terminal(panels))
     return [*tables.write(stored, output, config.study), *figures.write(stored, output, config.study)]
+
+
+def simulate_theory(config: Config, console: Console) -> list[Path]:
+    """The theory studies; stored records of the same seeds are not computed again."""
+    output = Path(config.output_dir)
+    folder = output / "results" / "theory"
+    if theory_runs.seeds_of(folder) != set(config.seeds):
+        console.print(f"Simulating {len(config.seeds)} seeds of {', '.join(theory_runs.STUDIES)}.")
+        theory_runs.write(theory_runs.run(config.seeds), folder)
+    return theory_figures.build(output)
+
+
+STUDIES = {"dpsgd": train_grid, "theory": simulate_theory}
+
+
+def execute(config: Config, console: Console) -> list[Path]:
+    """The whole pipeline of an algorithm; returns the paths of its tables and figures."""
+    return STUDIES[config.algorithm.name](config, console)
 
 
 def _write_status(status: str, **details: object) -> None:

@@ -4,6 +4,7 @@ import math
 
 from dpexp.accounting import Account
 from dpexp.mechanism import Mechanism
+from dpexp.private_clip import NO_GUARANTEE, Choice
 
 ACCOUNTANT_NAMES = {
     "rdp": "Renyi DP (RDP)",
@@ -65,6 +66,16 @@ def _terms(mechanism: Mechanism, account: Account) -> str:
     )
 
 
+def _composition(choice: Choice, account: Account) -> str:
+    """How the total is made up where the clip norm was chosen with privacy."""
+    return (
+        f"Epsilon is a total by basic composition: choosing the clip norm from a public grid by the exponential "
+        f"mechanism is ({_epsilon(choice.epsilon)}, 0)-differentially private, training with it is "
+        f"({_epsilon(account.epsilon - choice.epsilon)}, {account.delta:g})-differentially private; both together "
+        f"are ({_epsilon(account.epsilon)}, {account.delta:g})-differentially private, with the clip norm released too."
+    )
+
+
 def privacy_statement(  # noqa: PLR0913
     mechanism: Mechanism,
     account: Account,
@@ -73,11 +84,13 @@ def privacy_statement(  # noqa: PLR0913
     clip_percentile: float | None,
     select_on: str,
     candidates: int,
+    choice: Choice | None = None,
 ) -> str:
     """One paragraph that says what a run's epsilon means and what it leaves out.
 
     noise: "independent" or "shared". clip_percentile: of the training data, or None for a fixed clip norm.
     select_on: "test" or "validation". candidates: runs that the reported one was, or could be, chosen from.
+    choice: how the clip norm was chosen, if with privacy; the account is then that of both steps.
     """
     stated = (account.sample_rate, account.noise_multiplier, account.steps)
     ran = (mechanism.sample_rate, mechanism.noise_multiplier, mechanism.steps)
@@ -87,7 +100,9 @@ def privacy_statement(  # noqa: PLR0913
             "This run has no privacy guarantee: no noise was added (noise multiplier 0), so epsilon is infinity by "
             "every accountant. The model may reveal its training examples."
         )
-    parts = [_terms(mechanism, account)]
+    if choice is not None and choice.mode == "paper":
+        return f"This run has no privacy guarantee: {NO_GUARANTEE}."
+    parts = [_terms(mechanism, account)] + ([_composition(choice, account)] if choice else [])
     parts += [f"Note: {note}." for note in account.notes]
     parts.append(f"Not covered: {'; '.join(_not_covered(noise, clip_percentile, select_on, candidates))}.")
     if noise == "shared":

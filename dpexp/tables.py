@@ -30,6 +30,9 @@ DECIMALS: dict[str, Callable[[float], str]] = {
     "paper_mean": "{:.2f}".format,
     "paper_std": "{:.2f}".format,
 }
+# The paper's tables that a study of this name reproduces; clipnorm shows all, to say what did not run.
+PAPER_TABLES = {"clipnorm": (3, 4, 5, 6, 7), "rnmm": (3,), "nonconvex": (7,)}
+COMPANIONS = {"rnmm": "clipnorm"}  # Table 3 sets the private choice beside the best of the clip-norm study
 LATEX = {
     "ε": r"$\varepsilon$",
     "δ": r"$\delta$",
@@ -153,16 +156,29 @@ def _terminal_panel(panel: Panel) -> Group:
 def build(records: Iterable[Record], study: str) -> tuple[pd.DataFrame, list[Panel]]:
     """A study's records as the table beside the paper's numbers, and as panels.
 
-    A clip-norm study has every row of the paper, so that it says what did not run; another study has only
-    those of the data sets and heads that it ran.
+    A study of the paper's has every row of its tables, so that it says what did not run; beside them, and in any
+    other study, stand only the rows of the data sets and heads that ran.
     """
     cells = aggregate.cells(aggregate.to_frame(records))
     reference = comparison.read_reference()
-    if not study.startswith("clipnorm"):
-        ran = pd.MultiIndex.from_frame(cells[comparison.BLOCK])
-        reference = reference[pd.MultiIndex.from_frame(reference[comparison.BLOCK]).isin(ran)]
+    ran = pd.MultiIndex.from_frame(cells[comparison.BLOCK])
+    wanted = pd.MultiIndex.from_frame(reference[comparison.BLOCK]).isin(ran)
+    reference = reference[wanted | reference["table"].isin(PAPER_TABLES.get(study.partition("-")[0], ()))]
     table = comparison.against_paper(cells, reference)
     return table, panels(table, cells, verdicts(table, reference))
+
+
+def stored(folder: Path) -> list[dict[str, Any]]:
+    """A study's records, with those of the study that its table is read beside, if both are stored."""
+    from dpexp import results  # after --help, which needs nothing
+
+    found = results.read(folder)
+    study, dash, variant = folder.name.partition("-")
+    if not found or study not in COMPANIONS:
+        return found
+    blocks = {(r["dataset"], r["extractor"], r["model"]["name"]) for r in found}
+    beside = results.read(folder.parent / f"{COMPANIONS[study]}{dash}{variant}")
+    return found + [r for r in beside if (r["dataset"], r["extractor"], r["model"]["name"]) in blocks]
 
 
 def write(records: Iterable[Record], output_dir: Path, study: str) -> list[Path]:
@@ -196,9 +212,7 @@ def arguments(description: str, argv: Sequence[str] | None) -> tuple[Path, Path]
 def main(argv: Sequence[str] | None = None) -> None:
     """Print a study's table and write its files."""
     folder, output = arguments("Rebuild a study's tables from its stored results (no training).", argv)
-    from dpexp import results  # after --help, which needs nothing
-
-    records = results.read(folder)
+    records = stored(folder)
     console = Console()
     console.print(terminal(build(records, folder.name)[1]))
     for path in write(records, output, folder.name):

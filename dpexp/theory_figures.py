@@ -138,27 +138,35 @@ def heavy_tail_figure(frame: pd.DataFrame) -> Figure:
     return figure
 
 
-def save(figure: Callable[[], Figure], stem: Path) -> None:
-    """Draw under the common style and write `stem`.pdf and `stem`.png."""
+def save(figure: Callable[[], Figure], stem: Path) -> list[Path]:
+    """Draw under the common style and write `stem`.pdf and `stem`.png; returns their paths."""
     with matplotlib.rc_context(STYLE):
-        drawn = figure()
+        drawn, paths = figure(), []
         for kind, metadata in METADATA.items():
             content = io.BytesIO()
             drawn.savefig(content, format=kind, metadata=metadata)
-            write_atomic(stem.with_suffix(f".{kind}"), content.getvalue())
+            paths.append(stem.with_suffix(f".{kind}"))
+            write_atomic(paths[-1], content.getvalue())
+    return paths
 
 
-def build(output_dir: Path) -> None:
-    """Every theory figure and table from the records under `output_dir`/results/theory."""
+def build(output_dir: Path) -> list[Path]:
+    """Every theory figure and table from the records under `output_dir`/results/theory; returns their paths."""
     stored = read(output_dir / "results" / "theory")
     risk, tails = pd.DataFrame(stored["risk_bound"]), pd.DataFrame(stored["heavy_tails"])
-    save(lambda: risk_bound_figure(risk), output_dir / "figures" / "theory_risk_bound")
-    save(lambda: heavy_tail_figure(tails), output_dir / "figures" / "theory_heavy_tails")
-    tables = output_dir / "tables"
     risk_table, rates = risk_bound_table(risk), slopes(tails)
-    write_atomic(tables / "theory_risk_bound.csv", risk_table.to_csv(index=False, float_format="%.6g").encode())
-    write_atomic(tables / "theory_rates.csv", rates.to_csv(index=False, float_format="%.6g").encode())
-    write_atomic(tables / "theory.md", markdown(risk_table, rates).encode())
+    tables = {
+        "theory_risk_bound.csv": risk_table.to_csv(index=False, float_format="%.6g"),
+        "theory_rates.csv": rates.to_csv(index=False, float_format="%.6g"),
+        "theory.md": markdown(risk_table, rates),
+    }
+    for name, text in tables.items():
+        write_atomic(output_dir / "tables" / name, text.encode())
+    return [
+        *(output_dir / "tables" / name for name in tables),
+        *save(lambda: risk_bound_figure(risk), output_dir / "figures" / "theory_risk_bound"),
+        *save(lambda: heavy_tail_figure(tails), output_dir / "figures" / "theory_heavy_tails"),
+    ]
 
 
 def main() -> None:

@@ -55,6 +55,15 @@ def read(folder: Path) -> dict[str, list[dict[str, Any]]]:
     return found
 
 
+def seeds_of(folder: Path) -> set[int]:
+    """The seeds whose records `write` left in `folder`; none where a study is missing or has another number of them."""
+    if not all((folder / f"{study}.jsonl").exists() for study in STUDIES):
+        return set()
+    found = read(folder)
+    seeds = {record["seed"] for record in found["heavy_tails"]}
+    return seeds if {record["seeds"] for record in found["risk_bound"]} == {len(seeds)} else set()
+
+
 def main() -> None:
     """Command line: how many seeds, and the outputs folder."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)

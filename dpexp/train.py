@@ -14,13 +14,13 @@ from torch import Tensor
 
 from dpexp.algorithms import dpsgd
 from dpexp.cache import write_atomic
+from dpexp.cells import Task
 from dpexp.features import Examples
-from dpexp.grid import Program, Run, Task
+from dpexp.grid import EVALUATION_ROWS, Program, Run
 from dpexp.heads import HEADS, Batch, Head, Weights, Workspace
-from dpexp.sampling import Noise, poisson_batch
+from dpexp.sampling import Noise, poisson_batch, torch_generator
 
 CHECKPOINT_SECONDS = 15.0  # at most this much work is lost to a kill
-EVALUATION_ROWS = 2000  # rows per product in an evaluation: bounds its memory
 
 
 class Interrupted(Exception):
@@ -204,13 +204,20 @@ class Loop:
                 state.note(f"{part}_loss", loss)
 
 
+def initial_weights(run: Run, data: Data) -> Weights:
+    """The weights [*shape] that a run starts from: the same for every run of a seed with the same head and sizes."""
+    like, head = data.train.x, HEADS[run.model]
+    draws = torch_generator(torch.device("cpu"), run.seed, "init")
+    return tuple(w.to(like) for w in head.init(run.sizes(like.shape[1], data.num_classes), draws))
+
+
 def start(program: Program, data: Data) -> tuple[Loop, State]:
-    """A program at its first step: zero weights, and everything its epochs read."""
+    """A program at its first step: initial weights, and everything its epochs read."""
     runs, head, like = program.runs, HEADS[program.runs[0].model], data.train.x
-    shapes = head.shapes(like.shape[1], data.num_classes)
-    noise, plan = _noise(runs, shapes, like), _plan(runs, head, like)
+    first = initial_weights(runs[0], data)
+    noise, plan = _noise(runs, [tuple(w.shape) for w in first], like), _plan(runs, head, like)
     loop = Loop(runs=runs, head=head, data=data, plan=plan, noise=noise, space=Workspace())
-    return loop, State(weights=tuple(like.new_zeros(len(runs), *shape) for shape in shapes))
+    return loop, State(weights=tuple(w.repeat(len(runs), *[1] * w.dim()) for w in first))
 
 
 def train(
@@ -221,7 +228,7 @@ def train(
     on_epoch: Callable[[int], None] = lambda run_steps: None,
     stop: threading.Event | None = None,
 ) -> list[Outcome]:
-    """Train every run of a program from zero weights and evaluate it after each epoch.
+    """Train every run of a program from its initial weights and evaluate it after each epoch.
 
     checkpoint: where progress is saved and looked for. on_epoch: told the run-steps done since the last call.
     stop: checked after each epoch; when set, progress is saved and Interrupted is raised.

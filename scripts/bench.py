@@ -67,10 +67,10 @@ def make_runs(count: int, noise: str) -> list[Run]:
     return [replace(first, learning_rate=0.1 * (k + 1) / count) for k in range(count)]
 
 
-def packed_seconds(data: Data, count: int, noise: str, steps: int, cores: int) -> float:
-    """Seconds a step of `count` runs, spread over the cores as a sweep spreads them."""
+def packed_seconds(data: Data, runs: list[Run], steps: int, cores: int) -> float:
+    """Seconds a step of these runs, spread over the cores as a sweep spreads them."""
+    count = len(runs)
     share = math.ceil(count / cores)
-    runs = make_runs(count, noise)
     programs = [start(Program(runs=tuple(runs[i : i + share])), data) for i in range(0, count, share)]
     with one_thread_each(cores) as pool:
 
@@ -111,9 +111,8 @@ def products_seconds(count: int, steps: int, cores: int) -> float:
     return min(together, apart)
 
 
-def opacus_seconds(data: Data, mode: str, steps: int) -> float:
+def opacus_seconds(data: Data, run: Run, mode: str, steps: int) -> float:
     """Seconds a step of one run with Opacus and its own data loader."""
-    (run,) = make_runs(1, "independent")
     private = make_private(run, data, mode)
     batches = iter(private.loader)
     for _ in range(3):
@@ -127,15 +126,16 @@ def opacus_seconds(data: Data, mode: str, steps: int) -> float:
 def measure(repeats: int) -> dict[tuple[str, str | int], float]:
     """Median milliseconds of every contestant for one step of one run."""
     data, cores = Data.of(make_task(), True, "cpu"), torch.get_num_threads()
+    (single,) = make_runs(1, "independent")
     seen: dict[tuple[str, str | int], list[float]] = {}
     for _ in range(repeats):
         for mode in OPACUS_MODES:
-            seen.setdefault(("opacus", mode), []).append(opacus_seconds(data, mode, steps=40))
+            seen.setdefault(("opacus", mode), []).append(opacus_seconds(data, single, mode, steps=40))
         for count in PACKS:
             products = products_seconds(count, max(10, min(100, 20_000 // count)), cores) / count
             seen.setdefault(("products", count), []).append(products)
             for noise in ("independent", "shared"):
-                seconds = packed_seconds(data, count, noise, EPOCH, cores) / count
+                seconds = packed_seconds(data, make_runs(count, noise), EPOCH, cores) / count
                 seen.setdefault((noise, count), []).append(seconds)
     return {key: 1e3 * statistics.median(values) for key, values in seen.items()}
 

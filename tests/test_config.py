@@ -42,7 +42,7 @@ def test_a_sweep_can_be_overridden_on_the_command_line():
         ("dp.clip_norm=-1", "dp.clip_norm must be a finite number > 0, got -1"),
         ("dp.clip_norm=[1,nan]", "dp.clip_norm must be a finite number > 0, got nan"),
         ("dp.clip_norm=inf", "inf needs dp.noise_multiplier=0"),
-        ("dp.clip_norm=[]", "at least one of dp.clip_norm and dp.clip_percentile"),
+        ("dp.clip_norm=[]", "at least one of dp.clip_norm, dp.clip_percentile and dp.private_clip.modes"),
         ("dp.clip_percentile=-1", "dp.clip_percentile must be between 0 and 100, got -1"),
         ("dp.clip_percentile=101", "dp.clip_percentile must be between 0 and 100, got 101"),
         ("dp.target_epsilon=0", "dp.target_epsilon must be a finite number > 0, got 0"),

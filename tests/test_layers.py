@@ -7,11 +7,13 @@ import pytest
 
 PACKAGE = Path(__file__).resolve().parent.parent / "dpexp"
 LAYERS = [
-    {"config_sources", "cache", "mechanism", "style"},
+    {"config_sources", "config_checks", "cache", "mechanism", "style"},
+    {"config_model", "config_privacy"},
     {"config"},
     {"accountants", "noise_search"},
     {"data", "sampling", "lipschitz", "heads", "accounting", "theory"},
-    {"features", "algorithms", "statement", "theory_risk", "theory_rates"},
+    {"features", "algorithms", "private_clip", "theory_risk", "theory_rates"},
+    {"cells", "statement"},
     {"grid", "theory_runs"},
     {"results"},
     {"train", "theory_tables"},

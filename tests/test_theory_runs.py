@@ -183,3 +183,33 @@ def test_missing_results_say_how_to_make_them(tmp_path: Path) -> None:
 def test_too_few_or_repeated_seeds_are_named(seeds: tuple[int, ...]) -> None:
     with pytest.raises(ConfigError, match="two or more different whole numbers"):
         theory_runs.run(seeds)
+
+
+def test_the_theory_sweep_writes_its_tables_and_figures_and_simulates_each_seed_once(tmp_path, monkeypatch):
+    from conftest import compose_config
+    from rich.console import Console
+
+    from dpexp import run as entry
+
+    few = {"risk_bound": [{"study": "risk_bound", "seeds": 2}], "heavy_tails": []}
+    few["heavy_tails"] = [{"study": "heavy_tails", "k": 2, "seed": seed} for seed in (0, 1)]
+    simulated = []
+
+    def simulate(seeds):
+        simulated.append(tuple(seeds))
+        return [*few["risk_bound"], *few["heavy_tails"]]
+
+    monkeypatch.setattr(entry.theory_runs, "run", simulate)
+    monkeypatch.setattr(entry.theory_figures, "build", lambda output: [output / "tables" / "theory.md"])
+    config = compose_config("+sweep=theory", "seeds=[0,1]", f"output_dir={tmp_path}")
+    for _ in range(2):
+        assert entry.execute(config, Console(quiet=True)) == [tmp_path / "tables" / "theory.md"]
+    assert simulated == [(0, 1)]
+    entry.execute(compose_config("+sweep=theory", "seeds=[0,2]", f"output_dir={tmp_path}"), Console(quiet=True))
+    assert simulated == [(0, 1), (0, 2)]
+
+
+def test_the_theory_sweep_has_the_twenty_seeds_of_the_stored_results():
+    from conftest import compose_config
+
+    assert compose_config("+sweep=theory").seeds == theory_runs.SEEDS
