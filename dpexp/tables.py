@@ -18,11 +18,13 @@ from dpexp import aggregate, comparison
 from dpexp.aggregate import Record
 from dpexp.cache import write_atomic
 from dpexp.panels import Entry, Panel, budget, not_run, number, panels
+from dpexp.recommend import recommendations
 from dpexp.verdicts import verdicts
 
 # Digits that can be rebuilt on another machine: sums of stored float64 numbers differ there in the last
 # places only.
 BASELINE = "Non-private baseline"
+CHOOSING = "Choosing a clip norm for this data"
 NO_RUNS = "No finished runs."
 DECIMALS: dict[str, Callable[[float], str]] = {
     "accuracy_mean": "{:.4f}".format,
@@ -38,6 +40,7 @@ LATEX = {
     "≤": r"$\leq$",
     "\N{MINUS SIGN}": r"$-$",
     "∞": r"$\infty$",
+    **{"†": r"$\dagger$", "‡": r"$\ddagger$", "§": r"\S{}", "¶": r"\P{}", "‖": r"$\|$"},
     "\N{EN DASH}": "--",
 }
 
@@ -72,12 +75,15 @@ def _markdown_panel(panel: Panel) -> str:
     """One panel as a Markdown section."""
     head = _head(panel)
     lines = [f"## {panel.title}", "", _pipes(head), _pipes(["---"] * len(head))]
-    lines += [_pipes([label, *(_text(entry, r"\*") for entry in entries)]) for label, entries in panel.rows]
+    lines += [_pipes([label, *map(entry_text, entries)]) for label, entries in panel.rows]
     if panel.baseline:
-        lines.append(_pipes([BASELINE, _text(panel.baseline, r"\*"), *[""] * (len(head) - 2)]))
+        lines.append(_pipes([BASELINE, entry_text(panel.baseline), *[""] * (len(head) - 2)]))
     lines += ["", " ".join(panel.caption), ""]
-    lines += [*(rf"\* {note}  " for note in panel.notes), ""] if panel.notes else []
-    return "\n".join([*lines, *(f"- {sentence}" for sentence in panel.verdicts), ""])
+    lines += [*(f"{note}  " for note in panel.notes), ""] if panel.notes else []
+    lines += [*(f"- {sentence}" for sentence in panel.verdicts), ""] if panel.verdicts else []
+    if panel.recommendation:
+        lines += [f"**{CHOOSING}**", "", *(f"- {sentence}" for sentence in panel.recommendation), ""]
+    return "\n".join(lines)
 
 
 def _head(panel: Panel) -> list[str]:
@@ -90,9 +96,9 @@ def _pipes(values: Iterable[str]) -> str:
     return f"| {' | '.join(values)} |"
 
 
-def _text(entry: Entry, mark: str) -> str:
-    """Ours with the paper's in brackets."""
-    ours = number(entry.mean, entry.std) + (mark if entry.marked else "")
+def entry_text(entry: Entry) -> str:
+    """Ours, with the signs of its notes, and the paper's in brackets."""
+    ours = number(entry.mean, entry.std) + entry.marks
     return ours if math.isnan(entry.paper_mean) else f"{ours} ({number(entry.paper_mean, entry.paper_std)})"
 
 
@@ -114,11 +120,11 @@ def _latex_panel(panel: Panel) -> str:
     width = max(len(panel.budgets), 1)
     lines = [r"\begin{table}", r"\centering", rf"\begin{{tabular}}{{l{'c' * width}}}", r"\toprule"]
     lines += [_ampersands(map(escape, _head(panel))), r"\midrule"]
-    lines += [_ampersands(map(escape, [label, *(_text(e, "*") for e in row)])) for label, row in panel.rows]
+    lines += [_ampersands(map(escape, [label, *map(entry_text, row)])) for label, row in panel.rows]
     if panel.baseline:
-        value = rf"\multicolumn{{{width}}}{{c}}{{{escape(_text(panel.baseline, '*'))}}}"
+        value = rf"\multicolumn{{{width}}}{{c}}{{{escape(entry_text(panel.baseline))}}}"
         lines += [r"\midrule", _ampersands([BASELINE, value])]
-    about = [f"{panel.title}.", *panel.caption, *(f"* {note}." for note in panel.notes)]
+    about = [f"{panel.title}.", *panel.caption, *panel.notes]
     lines += [r"\bottomrule", r"\end{tabular}", rf"\caption{{{escape(' '.join(about))}}}", r"\footnotesize"]
     lines += [rf"\par\raggedright {escape(sentence)}" for sentence in panel.verdicts]
     return "\n".join([*lines, r"\end{table}", ""])
@@ -142,11 +148,13 @@ def _terminal_panel(panel: Panel) -> Group:
     for column in columns:
         grid.add_column(column, justify="right")
     for label, entries in panel.rows:
-        grid.add_row(Text(label), *(Text(_text(entry, "*")) for entry in entries))
+        grid.add_row(Text(label), *(Text(entry_text(entry)) for entry in entries))
     if panel.baseline:
         grid.add_section()
-        grid.add_row(BASELINE, Text(_text(panel.baseline, "*")))
-    beneath = [*panel.caption, *(f"* {note}" for note in panel.notes), *(f"- {v}" for v in panel.verdicts)]
+        grid.add_row(BASELINE, Text(entry_text(panel.baseline)))
+    beneath = [*panel.caption, *panel.notes, *(f"- {v}" for v in panel.verdicts)]
+    if panel.recommendation:
+        beneath += ["", CHOOSING, *(f"- {sentence}" for sentence in panel.recommendation)]
     return Group(grid, *map(Text, beneath), Text())
 
 
@@ -156,13 +164,14 @@ def build(records: Iterable[Record], study: str) -> tuple[pd.DataFrame, list[Pan
     A clip-norm study has every row of the paper, so that it says what did not run; another study has only
     those of the data sets and heads that it ran.
     """
-    cells = aggregate.cells(aggregate.to_frame(records))
+    runs = aggregate.to_frame(records)
+    cells = aggregate.cells(runs)
     reference = comparison.read_reference()
     if not study.startswith("clipnorm"):
         ran = pd.MultiIndex.from_frame(cells[comparison.BLOCK])
         reference = reference[pd.MultiIndex.from_frame(reference[comparison.BLOCK]).isin(ran)]
     table = comparison.against_paper(cells, reference)
-    return table, panels(table, cells, verdicts(table, reference))
+    return table, panels(table, cells, verdicts(table, reference), recommendations(runs, cells))
 
 
 def write(records: Iterable[Record], output_dir: Path, study: str) -> list[Path]:

@@ -7,8 +7,8 @@ import pytest
 
 PACKAGE = Path(__file__).resolve().parent.parent / "dpexp"
 LAYERS = [
-    {"config_sources", "cache", "mechanism", "style"},
-    {"config"},
+    {"config_sources", "cache", "mechanism"},
+    {"config", "style"},
     {"accountants", "noise_search"},
     {"data", "sampling", "lipschitz", "heads", "accounting", "theory"},
     {"features", "algorithms", "statement", "theory_risk", "theory_rates"},
@@ -17,15 +17,16 @@ LAYERS = [
     {"train", "theory_tables"},
     {"opacus_engine", "record", "tracking", "aggregate", "progress", "theory_figures"},
     {"sweep", "comparison"},
-    {"verdicts"},
+    {"verdicts", "recommend"},
     {"panels"},
     {"tables"},
-    {"figures"},
+    {"paper_tables", "curves", "heatmaps"},
+    {"figures", "paper_figures"},
     {"run"},
 ]
 ONLY_IN = {
     "wandb": {"tracking"},
-    "matplotlib": {"figures", "theory_figures", "style"},
+    "matplotlib": {"curves", "heatmaps", "figures", "paper_figures", "theory_figures", "style"},
     "hydra": {"run", "config", "features"},  # features/__main__.py is a command of its own
     "opacus": {"accountants", "opacus_engine"},
     "dp_accounting": {"accountants"},
