@@ -159,9 +159,9 @@ def to_frame(records: Iterable[Record]) -> pd.DataFrame:
 def by_learning_rate(runs: pd.DataFrame) -> pd.DataFrame:
     """Rows of `to_frame` -> one row per cell and learning rate, rates ascending within a cell.
 
-    clip_norm: the mean over the runs, where the cell is a percentile's. seeds: those with a finished run. diverged: whether any run diverged or has an accuracy that is not
-    finite. selection_accuracy, test_accuracy: means over the finished seeds (fractions), NaN if diverged or
-    none finished.
+    clip_norm: the mean over the runs, where the cell is a percentile's. seeds: those with a finished run.
+    diverged: whether any run diverged or has an accuracy that is not finite. selection_accuracy, test_accuracy:
+    means over the finished seeds (fractions), NaN if diverged or none finished.
 
     Raises: ValueError if two runs agree in cell, learning rate and seed: they would count one seed twice.
     """

@@ -29,13 +29,14 @@ class Entry:
 
 @dataclass(frozen=True, kw_only=True)
 class Panel:
-    """One data set's table. rows: a label and one entry per budget; baseline: non-private.
+    """One data set's table. head: headings of the labels and the columns; rows: a label and an entry a column.
 
-    notes: footnotes, each led by the sign that marks its entries. recommendation: how to choose a clip norm.
+    baseline: non-private, across all columns. notes: footnotes, each led by the sign that marks its entries.
+    recommendation: how to choose a clip norm.
     """
 
     title: str
-    budgets: tuple[float, ...]
+    head: tuple[str, ...]
     rows: tuple[tuple[str, tuple[Entry, ...]], ...]
     baseline: Entry | None
     notes: tuple[str, ...]
@@ -94,7 +95,10 @@ def _without_best(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def panel(rows: pd.DataFrame, caption: tuple[str, ...]) -> Panel:
-    """The rows of one data set, from `comparison.against_paper`, as a panel without verdicts."""
+    """The rows of one data set, from `comparison.against_paper`, as a panel without verdicts.
+
+    A study of baselines only has one column without a budget.
+    """
     signs = _signs(rows)
     private = rows[rows["method"] != "non_private"]
     baselines = [_entry(row, signs) for _, row in rows[rows["method"] == "non_private"].iterrows()]
@@ -102,7 +106,7 @@ def panel(rows: pd.DataFrame, caption: tuple[str, ...]) -> Panel:
     dataset, extractor, model = rows.iloc[0][BLOCK]
     return Panel(
         title=f"{title(dataset)} ({extractor} features, {model})",
-        budgets=budgets,
+        head=("Clip norm", *map(budget, budgets)) if budgets else ("", "accuracy"),
         rows=tuple(_lines(private, budgets, signs)),
         baseline=next((b for b in baselines if not math.isnan(b.mean)), baselines[0] if baselines else None),
         notes=tuple(f"{sign or 'All cells:'} {note}." for note, sign in signs.items()),

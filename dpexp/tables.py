@@ -17,7 +17,7 @@ from rich.text import Text
 from dpexp import aggregate, comparison
 from dpexp.aggregate import Record
 from dpexp.cache import write_atomic
-from dpexp.panels import Entry, Panel, budget, not_run, number, panels
+from dpexp.panels import Entry, Panel, not_run, number, panels
 from dpexp.recommend import recommendations
 from dpexp.verdicts import verdicts
 
@@ -73,22 +73,17 @@ def markdown(panels: Sequence[Panel], missing: Iterable[str] = ()) -> str:
 
 def _markdown_panel(panel: Panel) -> str:
     """One panel as a Markdown section."""
-    head = _head(panel)
-    lines = [f"## {panel.title}", "", _pipes(head), _pipes(["---"] * len(head))]
+    width = len(panel.head)
+    lines = [f"## {panel.title}", "", _pipes(panel.head), _pipes(["---"] * width)]
     lines += [_pipes([label, *map(entry_text, entries)]) for label, entries in panel.rows]
     if panel.baseline:
-        lines.append(_pipes([BASELINE, entry_text(panel.baseline), *[""] * (len(head) - 2)]))
+        lines.append(_pipes([BASELINE, entry_text(panel.baseline), *[""] * (width - 2)]))
     lines += ["", " ".join(panel.caption), ""]
     lines += [*(f"{note}  " for note in panel.notes), ""] if panel.notes else []
     lines += [*(f"- {sentence}" for sentence in panel.verdicts), ""] if panel.verdicts else []
     if panel.recommendation:
         lines += [f"**{CHOOSING}**", "", *(f"- {sentence}" for sentence in panel.recommendation), ""]
     return "\n".join(lines)
-
-
-def _head(panel: Panel) -> list[str]:
-    """Column headings; a study of baselines only has one column without a budget."""
-    return ["Clip norm", *map(budget, panel.budgets)] if panel.budgets else ["", "accuracy"]
 
 
 def _pipes(values: Iterable[str]) -> str:
@@ -117,9 +112,9 @@ def latex(panels: Sequence[Panel], missing: Iterable[str] = ()) -> str:
 
 def _latex_panel(panel: Panel) -> str:
     """One panel as a LaTeX table."""
-    width = max(len(panel.budgets), 1)
+    width = len(panel.head) - 1
     lines = [r"\begin{table}", r"\centering", rf"\begin{{tabular}}{{l{'c' * width}}}", r"\toprule"]
-    lines += [_ampersands(map(escape, _head(panel))), r"\midrule"]
+    lines += [_ampersands(map(escape, panel.head)), r"\midrule"]
     lines += [_ampersands(map(escape, [label, *map(entry_text, row)])) for label, row in panel.rows]
     if panel.baseline:
         value = rf"\multicolumn{{{width}}}{{c}}{{{escape(entry_text(panel.baseline))}}}"
@@ -142,7 +137,7 @@ def terminal(panels: Sequence[Panel]) -> RenderableType:
 
 def _terminal_panel(panel: Panel) -> Group:
     """One panel with what to know beneath."""
-    head, *columns = _head(panel)
+    head, *columns = panel.head
     grid = Table(title=panel.title, title_justify="left")
     grid.add_column(head)
     for column in columns:

@@ -212,5 +212,7 @@ def test_learning_rates_of_a_percentile_carry_its_clip_norm() -> None:
 
 
 def test_a_cell_names_the_accountants_that_were_used() -> None:
-    used = [private(2.0, 1.0, seed=s, privacy={"target_epsilon": 2.0, "accountant_used": a}) for s, a in enumerate("ba")]
+    used = [
+        private(2.0, 1.0, seed=s, privacy={"target_epsilon": 2.0, "accountant_used": a}) for s, a in enumerate("ba")
+    ]
     assert only(cells(*used))["accountants_used"] == ("a", "b")

@@ -95,7 +95,7 @@ def test_several_settings_of_one_row_are_listed_and_none_is_picked() -> None:
 
 
 def test_a_row_that_departs_from_the_papers_setting_says_so() -> None:
-    config = {"train": {"learning_rate": [10.0 ** -k for k in range(16)]}}
+    config = {"train": {"learning_rate": [10.0**-k for k in range(16)]}}
     runs = [private(2.0, 1.0, seed=s, config=config, privacy={"target_epsilon": 2.0, "delta": 1e-6}) for s in range(3)]
     row = paper_row(table(*runs), dataset="fashion_mnist", epsilon=2.0, clip_norm=1.0)
     assert row["note"].split("; ")[-1] == "delta = 1e-06 (paper: 1e-05)"
@@ -109,7 +109,9 @@ def test_a_smaller_grid_than_the_papers_is_named_in_its_rows() -> None:
 
 def test_report_noisy_max_is_one_row_however_its_clip_norms_fall() -> None:
     features = {"dataset": "cifar100", "extractor": "resnet18"}
-    drawn = [private(2.0, 10.0 + s, seed=s, method=m, **features) for s in range(3) for m in ("rnmm_paper", "rnmm_sound")]
+    drawn = [
+        private(2.0, 10.0 + s, seed=s, method=m, **features) for s in range(3) for m in ("rnmm_paper", "rnmm_sound")
+    ]
     frame = table(*[r | {"run_id": f"{r['method']}{r['seed']}"} for r in drawn])
     row = paper_row(frame, dataset="cifar100", epsilon=2.0, method="rnmm")
     assert (row["runs"], row["clip_norm"]) == (3, 11.0)

@@ -20,7 +20,8 @@ LAYERS = [
     {"verdicts", "recommend"},
     {"panels"},
     {"tables"},
-    {"paper_tables", "curves", "heatmaps"},
+    {"paper_tables", "curves"},
+    {"heatmaps"},
     {"figures", "paper_figures"},
     {"run"},
 ]

@@ -16,7 +16,9 @@ def frame(*records: dict) -> pd.DataFrame:
 
 def sentences(*records: dict) -> str:
     runs = frame(*records)
-    return "\n".join(line for lines in recommend.recommendations(runs, aggregate.cells(runs)).values() for line in lines)
+    return "\n".join(
+        line for lines in recommend.recommendations(runs, aggregate.cells(runs)).values() for line in lines
+    )
 
 
 @pytest.mark.parametrize("stored", [True, False])
@@ -61,7 +63,10 @@ def test_doubt_about_interpolation_starts_below_the_stated_threshold(fitted: flo
 
 
 def test_the_fit_is_that_of_the_best_learning_rate_over_its_seeds() -> None:
-    runs = [baseline(learning_rate=r, seed=s, train_accuracy=a) for r, s, a in ((1.0, 0, 0.9), (1.0, 1, 0.7), (3.0, 0, 0.75))]
+    runs = [
+        baseline(learning_rate=r, seed=s, train_accuracy=a)
+        for r, s, a in ((1.0, 0, 0.9), (1.0, 1, 0.7), (3.0, 0, 0.75))
+    ]
     runs.append(baseline(learning_rate=9.0, train_accuracy=0.99, status="diverged"))
     assert recommend.training_accuracy(frame(*runs)) == pytest.approx(0.8)
 

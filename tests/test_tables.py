@@ -136,7 +136,9 @@ def test_a_note_about_every_cell_is_said_once_and_marks_none() -> None:
 
 
 def test_more_notes_than_signs_double_the_signs() -> None:
-    shown = panel(*(private(2.0, 1.0 + k, privacy={"delta": 10.0 ** -(6 + k), "target_epsilon": 2.0}) for k in range(6)))
+    shown = panel(
+        *(private(2.0, 1.0 + k, privacy={"delta": 10.0 ** -(6 + k), "target_epsilon": 2.0}) for k in range(6))
+    )
     signs = [note.split()[0] for note in shown.notes]
     assert signs[4:6] == ["‖", "††"]
     assert len(set(signs)) == len(signs)
