@@ -84,9 +84,8 @@ def prepare(config: Config, features: Features) -> Task:
     return Task(features=features, train=train, validation=validation)
 
 
-def steps_for(config: Config, target_epsilon: float | None, n: int) -> int:
-    """Training steps: given, or epochs * n / batch size, rounded up."""
-    epochs = config.train.epochs_for(target_epsilon)
+def steps_for(config: Config, epochs: int | None, n: int) -> int:
+    """Training steps: epochs * n / batch size, rounded up; the configured number where epochs are not."""
     if epochs is None:
         assert config.train.steps is not None
         return config.train.steps
@@ -119,10 +118,11 @@ class Cell:
 def _budgets(config: Config, n: int, delta: float, cache: Path) -> Iterable[tuple[float | None, int, float]]:
     """(target epsilon, steps, noise multiplier) of every private budget in the grid."""
     if config.dp.noise_multiplier is not None:
-        yield from ((None, steps_for(config, None, n), sigma) for sigma in config.dp.noise_multiplier)
+        steps = steps_for(config, config.train.epochs_for(None), n)
+        yield from ((None, steps, sigma) for sigma in config.dp.noise_multiplier)
         return
     for target in config.dp.target_epsilon:
-        steps = steps_for(config, target, n)
+        steps = steps_for(config, config.train.epochs_for(target), n)
         noise_multiplier = accounting.cached_calibration(
             cache,
             target_epsilon=target,
@@ -154,7 +154,8 @@ def cells(config: Config, task: Task) -> list[Cell]:
         for clip_norm, percentile in clip_norms(config, task.train).items()
     ]
     if config.train.non_private:
-        points.append(("non_private", None, steps_for(config, None, n), 0.0, math.inf, None))
+        epochs = config.train.non_private_epochs or config.train.epochs_for(None)
+        points.append(("non_private", None, steps_for(config, epochs, n), 0.0, math.inf, None))
     found = []
     for method, target, steps, noise_multiplier, clip_norm, percentile in points:
         mechanism = Mechanism(

@@ -134,7 +134,7 @@ def _assemble(path: Path, folder: Path, splits: Splits, header: store.Header, po
         shapes={part: list(shape) for part, shape in shapes.items()},
         digest=store.content_digest(shapes, pieces, labels),
         dropped={part: np.flatnonzero(~mask).tolist() for part, mask in masks.items()},
-        fingerprint=fingerprint.text(splits.name, header.extractor, constants),
+        fingerprint=fingerprint.text(splits.name, header.recipe["extractor.name"], constants),
     )
     store.write(path, header, pieces, labels)
 
@@ -200,6 +200,11 @@ def obtain(config: Config, progress: Progress = silent, rebuild: bool = False) -
     """
     wanted = request(config)
     found = None if rebuild else _cached(wanted)
+    if found and config.extractor.weights and wanted.weights is None:
+        made_by = found[1].weights[:8]
+        log.warning(
+            "extractor.weights=%s is not here; cached features of weights %s", config.extractor.weights, made_by
+        )
     features, header = found or _build(config, wanted, progress, rebuild)
     source = wanted.splits.source if wanted.splits else features.source
     features = replace(features, extractor=extractors.label(config.extractor), source=source)
