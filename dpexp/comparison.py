@@ -1,7 +1,7 @@
 """Our cells beside the numbers that the paper prints, row for row."""
 
 import math
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Mapping
 from importlib.resources import files
 from typing import Any
 
@@ -46,7 +46,7 @@ def title(dataset: str) -> str:
     return TITLES.get(dataset, dataset)
 
 
-def sweep_of(row: Mapping[Hashable, Any]) -> str:
+def sweep_of(row: Mapping[str, Any]) -> str:
     """The sweep, and so the study, that a row of the paper is of."""
     if row["method"] == "rnmm":
         return "rnmm"

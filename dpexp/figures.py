@@ -26,8 +26,9 @@ def draw(table: pd.DataFrame) -> Figure:
         ax.set_xlabel("clip norm, and its percentile among the Lipschitz constants", labelpad=room)
         dataset, extractor, model = table.iloc[0][BLOCK]
         ax.set_title(f"{title(dataset)} ({extractor} features, {model})", loc="left")
-        handles, labels = zip(*curves.legend(table, ax), strict=True)
-        figure.legend(handles, labels, loc="outside lower center", ncols=len(labels), columnspacing=1.1)
+        entries = dict((label, handle) for handle, label in curves.legend(table, ax))
+        columns = max(len(entries), 1)
+        figure.legend(entries.values(), entries.keys(), loc="outside lower center", ncols=columns, columnspacing=1.1)
     return figure
 
 

@@ -75,8 +75,8 @@ def ridge(values: np.ndarray, clip_norms: np.ndarray, etas: np.ndarray) -> tuple
 def _ridge(values: np.ndarray, clip_norms: np.ndarray, etas: np.ndarray, ax: Axes) -> None:
     """The line eta * tau = constant through the best cell."""
     product, rows = ridge(values, clip_norms, etas)
-    outline = [withStroke(linewidth=2.6, foreground="white")]
-    ax.plot(range(len(rows)), rows, color=RIDGE, linewidth=1.3, path_effects=outline, zorder=2)
+    outline = [withStroke(linewidth=2.0, foreground="white")]
+    ax.plot(range(len(rows)), rows, color=RIDGE, linewidth=1.0, path_effects=outline, zorder=2)
     ax.annotate(f"$\\eta\\tau = {product:.3g}$", (1, 1), xycoords="axes fraction", ha="right", va="bottom", fontsize=8)
 
 

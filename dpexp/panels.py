@@ -146,7 +146,7 @@ def _label(row: pd.Series) -> str:
     if math.isnan(row["percentile"]):
         norm = "" if math.isnan(row["clip_norm"]) else f"τ = {_plain(row['clip_norm'])}"
     else:
-        value = "" if math.isnan(row["clip_norm"]) else f"τ = {row['clip_norm']:.1f} "
+        value = "τ = " if math.isnan(row["clip_norm"]) else f"τ = {row['clip_norm']:.1f} "
         norm = f"{value}({ordinal(row['percentile'])} pctl.)"
     return " ".join(part for part in (method, norm) if part)
 

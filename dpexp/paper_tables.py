@@ -144,21 +144,23 @@ def _entry(block: pd.DataFrame, epsilon: float, method: str) -> Entry:
     rows = block[(block["method"] == method) & (block["epsilon"] == epsilon)]
     if len(rows) != 1:
         return Entry()
-    names = {"mean": "accuracy_mean", "std": "accuracy_std", "paper_mean": "paper_mean", "paper_std": "paper_std"}
-    return Entry(**{name: float(rows[column].iloc[0]) for name, column in names.items()})
+    mean, std, paper_mean, paper_std = (
+        float(rows[name].iloc[0]) for name in ("accuracy_mean", "accuracy_std", "paper_mean", "paper_std")
+    )
+    return Entry(mean=mean, std=std, paper_mean=paper_mean, paper_std=paper_std)
 
 
 def texts(paper: Paper) -> dict[str, str]:
     """File name -> content: `tableN.md`, `tableN.tex` and the CSV of every row of the paper."""
-    found = {f"{ALL}.csv": csv(paper.table)}
+    found = {}
     for number, about in TITLES.items():
         shown = [rnmm_panel(paper)] if number == 3 else table_panels(paper, number)
         found[f"table{number}.md"] = f"# Table {number}: {about}\n\n{markdown(shown)}"
         found[f"table{number}.tex"] = latex(shown)
-    return found
+    return found | {f"{ALL}.csv": csv(paper.table)}
 
 
-def read(results_dir: Path) -> dict[str, list[Record]]:
+def read(results_dir: Path) -> dict[str, Sequence[Record]]:
     """The stored records of STUDIES; a study that did not run has none."""
     from dpexp import results  # after --help, which needs nothing
 
