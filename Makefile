@@ -3,7 +3,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 RESULTS := $(wildcard outputs/results/clipnorm/*.jsonl)
-PAPER_RESULTS := $(RESULTS) $(wildcard $(foreach study,nonconvex rnmm epochs_*,outputs/results/$(study)/*.jsonl))
+PAPER_RESULTS := $(wildcard $(foreach study,clipnorm nonconvex rnmm epochs,outputs/results/$(study)*/*.jsonl))
 
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)

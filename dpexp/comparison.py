@@ -46,7 +46,7 @@ def title(dataset: str) -> str:
     return TITLES.get(dataset, dataset)
 
 
-def sweep_of(row: Mapping[str, Any]) -> str:
+def sweep_of(row: Mapping[Any, Any]) -> str:
     """The sweep, and so the study, that a row of the paper is of."""
     if row["method"] == "rnmm":
         return "rnmm"
@@ -102,8 +102,8 @@ def _same_clip_norm(paper: dict[str, Any], block: pd.DataFrame) -> pd.DataFrame:
     return cells[(cells["percentile"] == paper["percentile"]) & ~cells["include_bias"].astype(bool)]
 
 
-def _paper_choice(paper: dict[str, Any], block: pd.DataFrame) -> pd.DataFrame:
-    """Report noisy max as the paper describes it."""
+def _report_noisy_max(paper: dict[str, Any], block: pd.DataFrame) -> pd.DataFrame:
+    """Our cells of the row's budget with report noisy max as the paper describes it."""
     return _same_method(paper | {"method": "rnmm_paper"}, block)
 
 
@@ -117,7 +117,7 @@ def _best_clip_norm(paper: dict[str, Any], block: pd.DataFrame) -> pd.DataFrame:
 MATCHES: dict[str, Callable[[dict[str, Any], pd.DataFrame], pd.DataFrame]] = {
     "dpsgd": _same_clip_norm,
     "non_private": _same_method,
-    "rnmm": _paper_choice,
+    "rnmm": _report_noisy_max,
     "dpsgd_best": _best_clip_norm,
 }
 

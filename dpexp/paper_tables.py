@@ -1,9 +1,9 @@
 """Tables 3 to 7 of paper L as printed, ours beside the paper's: `python -m dpexp.paper_tables`.
 
 The paper's rows are filled from three results folders and no other: `clipnorm` (DP-SGD on softmax regression, Tables
-4 to 6), `nonconvex` (other heads, Table 7) and `rnmm` (report noisy max, Table 3). A study under another name has
-another setting; it has tables of its own. Departures from the paper's grid are footnotes, and what the paper does
-not have (other features, other data sets) stands below its tables and says so.
+4 to 6), `nonconvex` (other heads, Table 7) and `rnmm` (report noisy max, Table 3). A folder of such a name with an
+ending, `nonconvex_fashion`, has a setting of its own: of it only what the paper does not have is shown, below the
+paper's rows. Departures from the paper's grid are footnotes.
 """
 
 import argparse
@@ -50,20 +50,22 @@ class Paper:
     reference: pd.DataFrame
 
 
-def of_study(cells: pd.DataFrame, study: str) -> pd.DataFrame:
-    """The cells that a study feeds into the paper's tables."""
-    private_choice = cells["method"].str.startswith("rnmm")
-    if study == "rnmm":
-        return cells[private_choice]
-    softmax = cells["model"] == "softmax"
-    return cells[~private_choice & (softmax if study == "clipnorm" else ~softmax)]
+def study_cells(records: Sequence[Record], study: str) -> pd.DataFrame:
+    """The cells that a study feeds into the paper's tables; a variant's only where the paper has no row."""
+    cells = aggregate.cells(aggregate.to_frame(records))
+    kind, _, variant = study.partition("_")
+    private_choice, softmax = cells["method"].str.startswith("rnmm"), cells["model"] == "softmax"
+    belongs = {"rnmm": private_choice, "clipnorm": ~private_choice & softmax, "nonconvex": ~private_choice & ~softmax}
+    if variant:
+        printed = pd.MultiIndex.from_frame(comparison.read_reference()[BLOCK])
+        belongs[kind] &= ~pd.MultiIndex.from_frame(cells[BLOCK]).isin(printed)
+    return cells[belongs[kind]]
 
 
 def build(records: Mapping[str, Sequence[Record]]) -> Paper:
-    """The stored records of STUDIES (those that ran) beside every row of the paper."""
-    parts = [of_study(aggregate.cells(aggregate.to_frame(records.get(study, ()))), study) for study in STUDIES]
-    filled = [part for part in parts if not part.empty] or parts[:1]
-    cells = pd.concat(filled, ignore_index=True)
+    """Stored records by study (STUDIES and variants of them) beside every row of the paper."""
+    parts = [study_cells(records.get(study, ()), study) for study in sorted({*STUDIES, *records})]
+    cells = pd.concat([part for part in parts if not part.empty] or parts[:1], ignore_index=True)
     reference = comparison.read_reference()
     extended = pd.concat([reference, _own_choices(cells, reference)], ignore_index=True)
     table = comparison.against_paper(cells, extended)
@@ -161,10 +163,11 @@ def texts(paper: Paper) -> dict[str, str]:
 
 
 def read(results_dir: Path) -> dict[str, Sequence[Record]]:
-    """The stored records of STUDIES; a study that did not run has none."""
+    """The stored records by study: of STUDIES and of their variants."""
     from dpexp import results  # after --help, which needs nothing
 
-    return {study: results.read(results_dir / study) for study in STUDIES}
+    folders = [folder for study in STUDIES for folder in (results_dir / study, *results_dir.glob(f"{study}_*"))]
+    return {folder.name: results.read(folder) for folder in sorted(folders)}
 
 
 def write(paper: Paper, folder: Path) -> list[Path]:

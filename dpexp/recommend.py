@@ -63,9 +63,9 @@ def _range(runs: pd.DataFrame) -> list[str]:
     bias = bool(first["bias"])
     pairs = next(pairs for pairs in runs["constants"] if pairs)
     fingerprint = ", ".join(f"{value:.2f} ({percentile:g} %)" for percentile, value in pairs)
-    own, other = (f"{smallest[key]:.2f} {BIAS[key]} the bias's constant 1" for key in (bias, not bias))
+    own = f"{smallest[bias]:.2f} {BIAS[bias]} the bias's constant 1 ({smallest[not bias]:.2f} {BIAS[not bias]} it)"
     return [
-        f"Tune the clip norm up to G_1, the smallest per-sample Lipschitz constant: {own} ({other}).",
+        f"Tune the clip norm up to G_1, the smallest per-sample Lipschitz constant: {own}.",
         f"Constants at percentiles, {BIAS[bool(first['constants_include_bias'])]} the 1: {fingerprint}. "
         "G_1 and percentiles come from the private data: NOT private. +sweep=rnmm spends budget on a private choice.",
     ]

@@ -5,7 +5,7 @@ import csv as csv_format
 import io
 import math
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -166,7 +166,16 @@ def build(records: Iterable[Record], study: str) -> tuple[pd.DataFrame, list[Pan
         ran = pd.MultiIndex.from_frame(cells[comparison.BLOCK])
         reference = reference[pd.MultiIndex.from_frame(reference[comparison.BLOCK]).isin(ran)]
     table = comparison.against_paper(cells, reference)
+    table["note"] = [_in_study(row, study) for row in table.to_dict("records")]
     return table, panels(table, cells, verdicts(table, reference), recommendations(runs, cells))
+
+
+def _in_study(row: Mapping[Hashable, Any], study: str) -> str:
+    """A row's note; that a row of another sweep's is missing says nothing about that sweep."""
+    sweep = comparison.sweep_of(row)
+    if not row["note"].startswith("not run:") or sweep == study.partition("-")[0]:
+        return row["note"]
+    return f"not in this study{row['note'].removeprefix('not run')} (of all studies: paper_l.csv)"
 
 
 def write(records: Iterable[Record], output_dir: Path, study: str) -> list[Path]:

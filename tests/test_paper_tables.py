@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from synthetic_records import accuracies, baseline, private, record, sweep
 
-from dpexp import comparison, paper_tables
+from dpexp import comparison, paper_tables, tables
 from dpexp.panels import NOTHING, Panel
 
 REFERENCE = comparison.read_reference()
@@ -71,10 +71,17 @@ def test_a_study_fills_only_the_rows_that_are_its_own() -> None:
     assert list(paper_tables.build(right).table["accuracy_mean"].dropna()) == pytest.approx([81.0, 81.0])
 
 
-def test_a_folder_under_another_name_fills_nothing(tmp_path: Path) -> None:
-    assert set(paper_tables.read(tmp_path)) == {"clipnorm", "nonconvex", "rnmm"}
-    varied = paper_tables.build({"clipnorm-validation": [private(2.0, 1.0)]})
-    assert varied.table["accuracy_mean"].isna().all()
+def test_a_variant_fills_no_row_of_the_paper_and_stands_below_where_the_paper_has_none() -> None:
+    everywhere = [private(2.0, 1.0, dataset=name, **MLP) for name in ("emnist", "fashion_mnist")]
+    paper = paper_tables.build({"nonconvex_fashion": everywhere, "clipnorm_short": [private(2.0, 1.0)]})
+    assert list(paper.table.dropna(subset="accuracy_mean")["dataset"]) == ["fashion_mnist"]
+    assert paper_tables.table_panels(paper, 7)[-1].title.endswith(", not in the paper")
+
+
+def test_studies_and_their_variants_are_read_and_nothing_else(tmp_path: Path) -> None:
+    for name in ("clipnorm", "clipnorm-validation", "nonconvex_fashion", "epochs_5", "theory"):
+        (tmp_path / name).mkdir()
+    assert set(paper_tables.read(tmp_path)) == {"clipnorm", "nonconvex", "rnmm", "nonconvex_fashion"}
 
 
 def test_a_reduced_grid_is_named_beneath_the_papers_row() -> None:
@@ -112,6 +119,12 @@ def test_the_csv_of_all_studies_begins_with_every_row_of_the_paper() -> None:
     rows = list(csv.DictReader(io.StringIO(text)))
     assert [float(r["paper_mean"]) for r in rows[: len(REFERENCE)]] == list(REFERENCE["accuracy_mean"])
     assert all(r["accuracy_mean"] or r["note"] for r in rows[: len(REFERENCE)])
+
+
+def test_a_studys_own_table_does_not_speak_for_another_sweep() -> None:
+    notes = tables.build([], "clipnorm")[0].set_index(["table", "method"])["note"]
+    assert notes[7, "dpsgd"].str.startswith("not in this study: needs ").all()
+    assert notes[6, "dpsgd"].str.startswith("not run: needs ").all()
 
 
 def test_latex_balances_and_is_plain_ascii() -> None:
