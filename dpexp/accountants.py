@@ -13,6 +13,8 @@ import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from dpexp.config import ConfigError
 
 PRV_ERROR = 0.01  # half width of PRV's interval: its upper end is at least this, even if the true epsilon is 0
@@ -55,15 +57,13 @@ def renyi_divergence(sample_rate: float, noise_multiplier: float, steps: int, or
 
     check_orders([order])
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # overflow at very little noise, which ends as infinity or nan
-            one = float(
-                analysis.compute_rdp(q=sample_rate, noise_multiplier=noise_multiplier, steps=1, orders=float(order))
-            )
+        # a nan would keep Opacus' series for fractional orders going for ever
+        with np.errstate(invalid="raise", over="raise"):
+            one = analysis.compute_rdp(q=sample_rate, noise_multiplier=noise_multiplier, steps=1, orders=float(order))
     except (ValueError, ArithmeticError):
         return math.inf  # an order that is left out only makes the bound larger
     # rounding may leave a divergence just below 0, and steps would multiply it
-    return math.inf if math.isnan(one) else max(one, 0.0) * steps
+    return math.inf if math.isnan(one) else max(float(one), 0.0) * steps
 
 
 def _best(setting: Setting, orders: Sequence[float]) -> tuple[float, float]:

@@ -4,6 +4,7 @@ import errno
 import fcntl
 import hashlib
 import json
+import logging
 import os
 import shutil
 import tempfile
@@ -11,6 +12,8 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+log = logging.getLogger(__name__)
 
 
 class DiskFullError(OSError):
@@ -61,6 +64,18 @@ def require_free(folder: Path, needed: int) -> None:
         raise DiskFullError(errno.ENOSPC, f"{folder} needs {needed:,} bytes, {free:,} are free")
 
 
+def _lock(descriptor: int, path: Path) -> bool:
+    """Take an exclusive lock, saying so if another process has to be waited for; False where there are no locks."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        log.warning("waiting for another process that builds %s", path)
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+    except OSError:
+        return False
+    return True
+
+
 @contextmanager
 def locked(path: Path) -> Iterator[bool]:
     """Hold the lock of `path` (a file beside it) while its content is built; others wait. A dead holder frees it.
@@ -70,9 +85,4 @@ def locked(path: Path) -> Iterator[bool]:
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     with (path.parent / f".{path.name}.lock").open("a") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX)
-            held = True
-        except OSError:
-            held = False
-        yield held
+        yield _lock(file.fileno(), path)

@@ -58,9 +58,8 @@ class _Clip:
     choice: Choice | None = None
 
 
-def steps_for(config: Config, target_epsilon: float | None, n: int) -> int:
-    """Training steps: given, or epochs * n / batch size, rounded up."""
-    epochs = config.train.epochs_for(target_epsilon)
+def steps_for(config: Config, epochs: int | None, n: int) -> int:
+    """Training steps: epochs * n / batch size, rounded up; the configured number where epochs are not."""
     if epochs is None:
         assert config.train.steps is not None
         return config.train.steps
@@ -98,11 +97,11 @@ def _private_clips(config: Config, train: Examples) -> Iterator[_Clip]:
 def _budgets(config: Config, n: int, delta: float, spent: float) -> Iterator[_Budget]:
     """Every private budget of the grid; where there is a target, DP-SGD gets what `spent` leaves of it."""
     if config.dp.noise_multiplier is not None:
-        steps = steps_for(config, None, n)
+        steps = steps_for(config, config.train.epochs_for(None), n)
         yield from (_Budget(target=None, steps=steps, noise_multiplier=s) for s in config.dp.noise_multiplier)
         return
     for target in config.dp.target_epsilon:
-        steps = steps_for(config, target, n)
+        steps = steps_for(config, config.train.epochs_for(target), n)
         noise_multiplier = accounting.cached_calibration(
             _cache(config),
             target_epsilon=target - spent,
@@ -137,7 +136,8 @@ def cells(config: Config, task: Task) -> list[Cell]:
         found = list(clips(config, task.train))
         points += [(clip, budget) for budget in (_budgets(config, n, delta, spent) if found else ()) for clip in found]
     if config.train.non_private:
-        baseline = _Budget(target=None, steps=steps_for(config, None, n), noise_multiplier=0.0)
+        epochs = config.train.non_private_epochs or config.train.epochs_for(None)
+        baseline = _Budget(target=None, steps=steps_for(config, epochs, n), noise_multiplier=0.0)
         points.append((_Clip(norm=math.inf, seeds=config.seeds, method="non_private"), baseline))
     return [_cell(config, n, delta, clip, budget) for clip, budget in points]
 

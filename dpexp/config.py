@@ -10,10 +10,14 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, is_dataclass
+from pathlib import Path
 from typing import Any
 
+import hydra
 from hydra.core.config_store import ConfigStore
+from hydra.errors import HydraException
 from omegaconf import MISSING, DictConfig, ListConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
 
 from dpexp.config_checks import COUNT, POSITIVE, ConfigError, finite_positive, number, numbers, one_of
 from dpexp.config_model import ModelConfig
@@ -94,6 +98,7 @@ class TrainConfig:
     steps: int | None = None
     learning_rate: Any = field(default_factory=lambda: [1.0])
     non_private: bool = True  # also train the non-private baseline
+    non_private_epochs: int | None = None  # None: as many steps as the longest private run
     last_epochs: int = 5  # the reported accuracy is the mean over this many last epochs
     validation_fraction: float = 0.1  # held out of the training set under select_on=validation
 
@@ -111,6 +116,8 @@ class TrainConfig:
             self._count("train.epochs", self.epochs)
         else:
             self._count("train.steps", self.steps)
+        if self.non_private_epochs is not None:
+            self._count("train.non_private_epochs", self.non_private_epochs)
         self.learning_rate = numbers("train.learning_rate", self.learning_rate, float, *POSITIVE)
         if not self.learning_rate:
             raise ConfigError("train.learning_rate must name at least one learning rate, got none")
@@ -239,6 +246,17 @@ def check_keys(overrides: Sequence[str]) -> None:
             close = difflib.get_close_matches(key, [*known, "+sweep"], n=1)
             hint = f"did you mean {close[0]}?" if close else f"known keys: {', '.join(known)}"
             raise ConfigError(f"{key} is not a key of the configuration; {hint}")
+
+
+def compose(overrides: Sequence[str], folder: Path) -> Config:
+    """The checked configuration that command-line overrides give on a folder of YAML files. Raises: ConfigError."""
+    register()
+    check_keys(overrides)
+    try:
+        with hydra.initialize_config_dir(version_base="1.3", config_dir=str(folder)):
+            return load(hydra.compose("config", overrides=list(overrides)))
+    except (HydraException, OmegaConfBaseException) as error:
+        raise ConfigError(str(error)) from error
 
 
 def load(composed: DictConfig) -> Config:

@@ -1,6 +1,6 @@
 """The schema of the `dataset` and `extractor` sections. Their checks live with the code that reads them."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from omegaconf import MISSING
@@ -11,6 +11,7 @@ class DatasetConfig:
     """Which data set to load. The keys from `title` on describe a person's own data (`name: custom`)."""
 
     name: str = MISSING
+    clip_norms: Any = field(default_factory=lambda: [0.1, 1.0])  # fixed clip norms that +sweep=clipnorm tries
     sizes: str = "official"  # official: refuse other split sizes | any: accept a sample, which is named as one
     on_bad_image: str = "error"  # error | skip: images that cannot be decoded are left out and listed
     on_nonfinite: str = "error"  # error | drop: feature rows with NaN or infinity are left out before n is known

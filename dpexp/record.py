@@ -54,6 +54,7 @@ def settings(config: Config, task: Task) -> Record:
         "train.batch_size": config.train.batch_size,
         "train.epochs": config.train.epochs,
         "train.steps": config.train.steps,
+        "train.non_private_epochs": config.train.non_private_epochs,
         "train.last_epochs": config.train.last_epochs,
         "train.validation_fraction": config.train.validation_fraction if task.validation else 0.0,
         "dp.delta": config.dp.delta,

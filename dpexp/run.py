@@ -36,6 +36,8 @@ def train_grid(config: Config, console: Console) -> list[Path]:
     with bar.shown(console) as progress:
         found = features.load(config, progress)
     console.print(f"{found.dataset}: {len(found.train):,} / {len(found.test):,} from {found.source}")
+    if found.fingerprint:
+        console.print(found.fingerprint, highlight=False)
     task = grid.prepare(config, found)
     runs = grid.expand(config, task)
     context = record.Context(config=config, task=task, candidates=len(runs))

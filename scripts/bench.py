@@ -24,6 +24,7 @@ from dpexp.sweep import one_thread_each
 from dpexp.train import Data, start
 
 N, DIMENSION, CLASSES, BATCH = 60_000, 784, 10, 500
+EPOCH = N // BATCH  # steps: what is done once an epoch is part of the price
 PACKS = (1, 16, 112, 336, 1008)
 OPACUS_MODES = ("hooks", "ew", "ghost")
 
@@ -47,7 +48,7 @@ def make_task() -> Task:
 
 def make_runs(count: int, noise: str) -> list[Run]:
     """Private runs that differ in learning rate only."""
-    mechanism = Mechanism(n=N, expected_batch_size=BATCH, steps=120, clip_norm=1.0, noise_multiplier=1.0)
+    mechanism = Mechanism(n=N, expected_batch_size=BATCH, steps=EPOCH, clip_norm=1.0, noise_multiplier=1.0)
     first = Run(
         method="dpsgd",
         features="random",
@@ -61,7 +62,7 @@ def make_runs(count: int, noise: str) -> list[Run]:
         validation_fraction=0.0,
         target_epsilon=None,
         clip_percentile=None,
-        account=account(BATCH / N, 0.0, 120, 1e-5),  # timing needs no account
+        account=account(BATCH / N, 0.0, EPOCH, 1e-5),  # timing needs no account
     )
     return [replace(first, learning_rate=0.1 * (k + 1) / count) for k in range(count)]
 
@@ -76,7 +77,7 @@ def packed_seconds(data: Data, runs: list[Run], steps: int, cores: int) -> float
         def epoch(steps: int) -> None:
             list(pool.map(lambda pair: pair[0].epoch(pair[1], range(steps)), programs))
 
-        epoch(2)  # memory is taken on first use
+        epoch(5)  # memory is taken on first use
         started = time.perf_counter()
         epoch(steps)
         return (time.perf_counter() - started) / steps
@@ -131,10 +132,10 @@ def measure(repeats: int) -> dict[tuple[str, str | int], float]:
         for mode in OPACUS_MODES:
             seen.setdefault(("opacus", mode), []).append(opacus_seconds(data, single, mode, steps=40))
         for count in PACKS:
-            steps = max(10, min(100, 4000 // count))
-            seen.setdefault(("products", count), []).append(products_seconds(count, steps, cores) / count)
+            products = products_seconds(count, max(10, min(100, 20_000 // count)), cores) / count
+            seen.setdefault(("products", count), []).append(products)
             for noise in ("independent", "shared"):
-                seconds = packed_seconds(data, make_runs(count, noise), steps, cores) / count
+                seconds = packed_seconds(data, make_runs(count, noise), EPOCH, cores) / count
                 seen.setdefault((noise, count), []).append(seconds)
     return {key: 1e3 * statistics.median(values) for key, values in seen.items()}
 
@@ -142,7 +143,7 @@ def measure(repeats: int) -> dict[tuple[str, str | int], float]:
 def main() -> None:
     """Command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--repeats", type=int, default=5, help="rounds over all contestants (default: 5)")
+    parser.add_argument("--repeats", type=int, default=3, help="rounds over all contestants (default: 3)")
     ms, console = measure(parser.parse_args().repeats), Console()
     table = Table(title="Milliseconds for one training step of one run")
     for column in ("runs packed", "independent noise", "shared noise", "products alone", "products / shared"):

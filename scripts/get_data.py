@@ -1,7 +1,7 @@
-"""Get a data set: `python scripts/get_data.py fashion_mnist [--data-root data]`.
+"""Get a data set: `python scripts/get_data.py NAME [--data-root data]`.
 
 Looks where dpexp would look, then downloads from the official source, then, on Debian and Ubuntu, unpacks the
-distribution's own package of the same files (no root needed).
+distribution's own package of the same files (no root needed; Fashion-MNIST only).
 """
 
 import argparse
@@ -12,6 +12,7 @@ import tempfile
 from pathlib import Path
 
 from dpexp import data
+from dpexp.config import DatasetConfig
 
 DEBIAN_PACKAGE = "dataset-fashion-mnist"
 
@@ -32,7 +33,7 @@ def from_debian(data_root: Path) -> None:
 def fetch_fashion_mnist(data_root: Path) -> data.Splits:
     """Load Fashion-MNIST from the first source that has it. Raises: DataError if none has."""
     try:
-        return data.load("fashion_mnist", data_root)
+        return data.load(DatasetConfig(name="fashion_mnist"), data_root)
     except data.DataError as error:
         if not shutil.which("apt-get") or not shutil.which("dpkg-deb"):
             raise
@@ -43,20 +44,27 @@ def fetch_fashion_mnist(data_root: Path) -> data.Splits:
         said = error.stderr.decode(errors="replace").strip()
         hint = "run `apt-get update` first if its list of packages is empty"
         raise data.DataError(f"{' '.join(map(str, error.cmd))} failed: {said}; {hint}") from error
-    return data.load("fashion_mnist", data_root)
+    return data.load(DatasetConfig(name="fashion_mnist"), data_root)
+
+
+def fetch(name: str, data_root: Path) -> data.Splits:
+    """Load a data set, downloading it if need be. Raises: DataError."""
+    if name == "fashion_mnist":
+        return fetch_fashion_mnist(data_root)
+    return data.load(DatasetConfig(name=name), data_root)
 
 
 def main() -> None:
     """Command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("dataset", choices=["fashion_mnist"])
+    parser.add_argument("dataset", choices=[name for name in data.DATASETS if name != "custom"])
     parser.add_argument("--data-root", type=Path, default=Path("data"), help="where data sets are kept (default: data)")
     arguments = parser.parse_args()
     try:
-        splits = fetch_fashion_mnist(arguments.data_root)
+        splits = fetch(arguments.dataset, arguments.data_root)
     except data.DataError as error:
         sys.exit(f"error: {error}")
-    counts = f"{len(splits.train.labels):,} training and {len(splits.test.labels):,} test images"
+    counts = f"{len(splits.train.labels):,} training and {len(splits.test.labels):,} test samples"
     print(f"{splits.name}: {counts} in {splits.source}")
 
 

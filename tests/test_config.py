@@ -4,6 +4,7 @@ import pytest
 from conftest import compose_config
 from hydra.errors import ConfigCompositionException, MissingConfigException
 
+from dpexp import comparison
 from dpexp.config import Config, ConfigError, check_keys
 
 INFINITE = ["dp.target_epsilon=null", "dp.noise_multiplier=0"]
@@ -16,6 +17,14 @@ def test_the_papers_grid_has_1008_private_runs():
     assert private == 7 * 16 * 3 * 3 == 1008
     assert config.train.epochs == {2.0: 10, 4.0: 30, 6.0: 30}
     assert (config.train.batch_size, config.dp.delta, config.dp.accountant) == (500, 1e-5, "rdp")
+
+
+def test_each_data_set_brings_the_fixed_clip_norms_that_the_paper_prints():
+    reference = comparison.read_reference()
+    softmax = reference[(reference.method == "dpsgd") & (reference.model == "softmax") & reference.percentile.isna()]
+    for dataset, rows in softmax.groupby("dataset"):
+        config = compose_config("+sweep=clipnorm", f"dataset={dataset}")
+        assert sorted(config.dp.clip_norm) == sorted(set(rows.clip_norm)), dataset
 
 
 def test_a_sweep_can_be_overridden_on_the_command_line():

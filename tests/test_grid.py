@@ -44,6 +44,11 @@ def test_the_account_is_of_the_steps_and_rate_that_are_trained():
         assert run.account.noise_multiplier == run.mechanism.noise_multiplier
 
 
+def test_the_baseline_can_train_longer_than_the_private_runs():
+    runs = expand("train.non_private_epochs=7")
+    assert {run.method: run.mechanism.steps for run in runs} == {"dpsgd": 20, "non_private": 70}
+
+
 def test_a_clip_norm_given_twice_is_run_once():
     assert len(expand("dp.clip_norm=[1,1.0]", "seeds=[1,1]")) == len(expand("dp.clip_norm=[1]", "seeds=[1]"))
 

@@ -18,6 +18,7 @@ SMALL = [
     "+sweep=clipnorm",
     "train.batch_size=24",
     "train.epochs=4",
+    "train.non_private_epochs=null",
     "train.last_epochs=2",
     "train.learning_rate=[0.1,1]",
     "dp.target_epsilon=[2,4]",

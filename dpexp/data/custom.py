@@ -106,6 +106,7 @@ def _feature_columns(config: DatasetConfig, known: Sequence[str]) -> list[str]:
 def _read_features(config: DatasetConfig, path: Path) -> Read:
     """Feature vectors [n, d] as they are stored."""
     form = _format(config, path)
+    labels: Any
     if form in ("npz", "safetensors"):
         x, labels = _array_file(path, form, (str(config.x), config.label))
     else:
@@ -138,7 +139,7 @@ def _read_images(config: DatasetConfig, path: Path) -> Read:
         return image_samples(table[str(config.x)], str(path)), table[config.label]
     folders = sorted(f for f in path.iterdir() if f.is_dir())
     found = [(f.name, p) for f in folders for p in sorted(f.rglob("*")) if p.suffix.lower() in IMAGE_ENDINGS]
-    images = [ImageFile(name=str(p.relative_to(path)), path=p) for _, p in found]
+    images = [ImageFile(name=str(file.relative_to(path)), path=file) for _, file in found]
     return images, np.array([name for name, _ in found], dtype=str)
 
 

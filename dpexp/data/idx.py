@@ -2,6 +2,7 @@
 
 import gzip
 import math
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -85,7 +86,7 @@ def _locate(folders: tuple[Path, ...], stem: str, torchvision_class: str, data_r
         try:
             options = {"split": "balanced"} if torchvision_class == "EMNIST" else {}
             getattr(torchvision.datasets, torchvision_class)(str(data_root), download=True, **options)
-        except (OSError, RuntimeError) as error:
+        except (OSError, RuntimeError, EOFError, zipfile.BadZipFile) as error:
             raise MissingDataError(
                 f"{torchvision_class} is not in {folders[0]} and downloading failed ({error}); "
                 "put its IDX files there or set data_root"

@@ -48,7 +48,9 @@ class Request:
     def candidates(self) -> list[Path]:
         """Files that may hold what is asked for."""
         data, weights = (value[:8] if value else "*" for value in (self.data, self.weights))
-        return sorted(self.folder.glob(f"{self.name}-{data}-{weights}{store.SUFFIX}"))
+        # Titles are for people; only where the data are not here do they tell two data sets apart.
+        name = f"*-{digest(self.recipe, 8)}" if self.data else self.name
+        return sorted(self.folder.glob(f"{name}-{data}-{weights}{store.SUFFIX}"))
 
 
 def request(config: Config) -> Request:
@@ -85,19 +87,19 @@ def _cached(wanted: Request) -> tuple[Features, store.Header] | None:
             reason = store.reason_against(header, wanted.recipe, wanted.data, wanted.weights)
             if reason:
                 raise store.CacheError(reason)
-            usable.append(path)
+            usable.append((path, header.digest))
         except store.CacheError as error:
             log.warning("%s is not used: %s; extracting again", path, error)
-    if len(usable) > 1:
-        names = ", ".join(path.name for path in usable)
+    if len({content for _, content in usable}) > 1:
+        names = ", ".join(path.name for path, _ in usable)
         raise ConfigError(
             f"{wanted.folder} holds several features for these settings ({names}) and neither data nor weights are "
             "here to tell which; set data_root or extractor.weights, or remove the others"
         )
     try:
-        return store.read(usable[0]) if usable else None
+        return store.read(usable[0][0]) if usable else None
     except store.CacheError as error:
-        log.warning("%s is not used: %s; extracting again", usable[0], error)
+        log.warning("%s is not used: %s; extracting again", usable[0][0], error)
         return None
 
 
@@ -134,7 +136,7 @@ def _assemble(path: Path, folder: Path, splits: Splits, header: store.Header, po
         shapes={part: list(shape) for part, shape in shapes.items()},
         digest=store.content_digest(shapes, pieces, labels),
         dropped={part: np.flatnonzero(~mask).tolist() for part, mask in masks.items()},
-        fingerprint=fingerprint.text(splits.name, header.extractor, constants),
+        fingerprint=fingerprint.text(splits.name, header.recipe["extractor.name"], constants),
     )
     store.write(path, header, pieces, labels)
 
@@ -200,9 +202,15 @@ def obtain(config: Config, progress: Progress = silent, rebuild: bool = False) -
     """
     wanted = request(config)
     found = None if rebuild else _cached(wanted)
+    if found and config.extractor.weights and wanted.weights is None:
+        made_by = found[1].weights[:8]
+        log.warning(
+            "extractor.weights=%s is not here; cached features of weights %s", config.extractor.weights, made_by
+        )
     features, header = found or _build(config, wanted, progress, rebuild)
-    source = wanted.splits.source if wanted.splits else features.source
-    features = replace(features, extractor=extractors.label(config.extractor), source=source)
+    if wanted.splits:  # the cache may have been made under another title or from another folder
+        features = replace(features, dataset=wanted.splits.name, source=wanted.splits.source)
+    features = replace(features, extractor=extractors.label(config.extractor))
     warn_about_duplicates(features.train, features.dataset)
     return features, header
 

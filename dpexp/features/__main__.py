@@ -11,9 +11,6 @@ import shutil
 import sys
 from pathlib import Path
 
-from hydra import compose, initialize_config_dir
-from hydra.errors import HydraException
-from omegaconf.errors import OmegaConfBaseException
 from rich.console import Console
 
 from dpexp import config as configuration
@@ -24,13 +21,6 @@ from dpexp.data import DataError
 from dpexp.features import bar, store
 
 CONF = Path(__file__).resolve().parents[2] / "conf"
-
-
-def composed(overrides: list[str]) -> Config:
-    """The configuration that a run with these overrides would use."""
-    configuration.register()
-    with initialize_config_dir(version_base="1.3", config_dir=str(CONF)):
-        return configuration.load(compose("config", overrides=overrides))
 
 
 def describe(header: store.Header, path_name: str) -> list[str]:
@@ -93,7 +83,7 @@ def main(arguments: list[str] | None = None) -> int:
     console = Console(stderr=True)
     logging.basicConfig(level=logging.WARNING, format="%(message)s")
     try:
-        config = composed(options.overrides)
+        config = configuration.compose(options.overrides, CONF)
         folder = Path(config.features_dir)
         if options.list:
             lines = list_files(folder)
@@ -102,7 +92,7 @@ def main(arguments: list[str] | None = None) -> int:
             lines = clear(folder, features.request(config).name if chosen else "")
         else:
             lines = build(config, options.rebuild, console)
-    except (ConfigError, DataError, DiskFullError, HydraException, OmegaConfBaseException) as error:
+    except (ConfigError, DataError, DiskFullError) as error:
         print(error, file=sys.stderr)
         return 1
     print("\n".join(lines))

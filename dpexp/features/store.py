@@ -158,6 +158,7 @@ def read(path: Path) -> tuple[Features, Header]:
         num_classes=header.num_classes,
         source=header.source,
         digest=header.digest,
+        fingerprint=header.fingerprint,
         **examples,
     )
     return features, header

@@ -87,10 +87,12 @@ def pool(hidden: Tensor, mask: Tensor, pooling: str) -> Tensor:
 
 def build_encoder(config: ExtractorConfig, device: str) -> Encoder:
     """A transformers encoder: last hidden state, pooled. Longer texts are cut at `max_length` tokens and counted."""
+    import transformers
     from transformers import AutoModel, AutoTokenizer
 
     folder = _folder(config)
     weights = _folder_sha256(folder)
+    transformers.utils.logging.disable_progress_bar()
     try:
         tokenizer: Any = AutoTokenizer.from_pretrained(folder, local_files_only=True)
         model: Any = AutoModel.from_pretrained(folder, local_files_only=True)

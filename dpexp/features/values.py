@@ -30,7 +30,10 @@ class Examples:
 
 @dataclass(frozen=True, kw_only=True)
 class Features:
-    """What training and reporting know about a data set. `digest` identifies the content of all arrays."""
+    """What training and reporting know about a data set.
+
+    digest: identifies the content of all arrays. fingerprint: the comparison with the paper's percentiles, to print.
+    """
 
     dataset: str
     extractor: str
@@ -39,6 +42,7 @@ class Features:
     num_classes: int
     source: str
     digest: str
+    fingerprint: str = ""
 
 
 def check(x: np.ndarray, y: np.ndarray, num_classes: int, part: str) -> Examples:

@@ -76,13 +76,15 @@ def check_normalised(config: ExtractorConfig) -> None:
 
 
 def build_raw(config: ExtractorConfig, device: str) -> Encoder:
-    """Flattened pixels / 255: [n, height * width] of grey arrays, [n, 3 * height * width] of all other images."""
+    """Feature vectors as they are; flattened pixels / 255 of images: [n, height * width] if grey, else 3 times that."""
 
     def prepare(split: Split) -> Batch:
-        plain = isinstance(split.samples, np.ndarray) and config.resize is None and config.crop is None
-        if plain and np.asarray(split.samples).dtype != np.uint8:
-            return Batch(inputs={"x": torch.from_numpy(np.asarray(split.samples, dtype=np.float32))})
-        values = np.asarray(split.samples) if plain else pixels(split, config)
+        samples = split.samples
+        if isinstance(samples, np.ndarray) and samples.ndim == 2:
+            with np.errstate(over="ignore"):  # becomes infinite, which is refused later with its row
+                return Batch(inputs={"x": torch.from_numpy(samples.astype(np.float32))})
+        as_stored = isinstance(samples, np.ndarray) and config.resize is None and config.crop is None
+        values = np.asarray(samples) if as_stored else pixels(split, config)
         return Batch(inputs={"x": torch.from_numpy(values.reshape(len(values), -1).astype(np.float32) / 255)})
 
     return Encoder(prepare=prepare, forward=lambda inputs: inputs["x"])

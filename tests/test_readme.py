@@ -1,0 +1,75 @@
+"""What the README says to type works, and the numbers it shows are the stored ones."""
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from conftest import ROOT, compose_config, make_features
+
+README = (ROOT / "README.md").read_text()
+BLOCKS = re.findall(r"```bash\n(.*?)```", README, re.DOTALL)
+COMMANDS = [
+    line.split("  #")[0].strip() for block in BLOCKS for line in block.replace("\\\n", " ").splitlines() if line.strip()
+]
+RUNS = [shlex.split(c)[3:] for c in COMMANDS if c.startswith("python -m dpexp.run")]
+
+
+@pytest.mark.parametrize("overrides", RUNS, ids=" ".join)
+def test_every_run_command_composes_and_passes_its_checks(overrides):
+    first_choices = [o.partition(",")[0] if o.startswith("dataset=") else o for o in overrides if o != "-m"]
+    compose_config(*first_choices)
+
+
+def test_every_make_target_that_is_named_exists():
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    named = set(re.findall(r"make ([a-z-]+)(?=[ `\n])", README))
+    assert named
+    assert named <= targets | {"make"}
+
+
+def test_every_file_that_is_named_exists():
+    named = set(re.findall(r"\b(?:conf|outputs|dpexp|scripts)/[\w./-]*\w", README))
+    for path in named - {"outputs/mine"}:
+        assert (ROOT / path).exists(), path
+
+
+def test_every_key_of_the_table_is_a_key_of_the_configuration():
+    rows = re.findall(r"^\| (`[^|]*`[^|]*) \|", README, re.MULTILINE)
+    config = compose_config()
+    for key in re.findall(r"`([a-z_.]+)`", " ".join(rows)):
+        value = config
+        for part in key.split("."):
+            value = getattr(value, part)
+
+
+def test_the_table_is_the_committed_one():
+    path, table = re.search(r"<!-- table: (\S+) -->\n(.*?)<!-- end -->", README, re.DOTALL).groups()
+    assert table.strip()
+    assert table.strip() in (ROOT / path).read_text()
+
+
+def test_the_command_for_own_features_runs(tmp_path):
+    features = make_features()
+    for part in ("train", "test"):
+        examples = getattr(features, part)
+        np.savez(tmp_path / f"{part}.npz", x=examples.x.numpy(), label=examples.y.numpy())
+    (own,) = [o for o in RUNS if "dataset=custom" in o]
+    own = [o for o in own if not o.startswith("data_root=")]
+    small = ["train.batch_size=24", "train.epochs=2", "train.non_private_epochs=2", "train.learning_rate=[1]", "seeds=0"]
+    small += ["dp.target_epsilon=4", "dp.clip_percentile=[0]", "dp.clip_norm=[1]"]
+    done = subprocess.run(
+        [sys.executable, "-m", "dpexp.run", *own, f"data_root={tmp_path}", *small],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "mine" in done.stdout
+    assert Path(tmp_path / "outputs" / "tables" / "mine.csv").is_file()
