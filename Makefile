@@ -24,7 +24,7 @@ outputs/figures/figure2b.pdf: $(RESULTS) .venv/.installed
 	$(BIN)/python -m dpexp.figures
 
 bench: .venv/.installed  ## packed training against Opacus and against its own matrix products
-	$(BIN)/python scripts/bench.py $(ARGS)
+	$(BIN)/python scripts/bench.py $(ARGS) && $(BIN)/python scripts/bench_mlp.py $(ARGS)
 
 test: .venv/.installed-dev  ## run the tests
 	$(BIN)/python -m pytest $(ARGS)
