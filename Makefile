@@ -3,6 +3,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 RESULTS := $(wildcard outputs/results/clipnorm/*.jsonl)
+PAPER_RESULTS := $(wildcard $(foreach study,clipnorm nonconvex rnmm epochs,outputs/results/$(study)*/*.jsonl))
 
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -17,11 +18,22 @@ tables: outputs/tables/clipnorm.csv  ## rebuild the tables from stored results
 
 figures: outputs/figures/figure2b.pdf  ## rebuild the figures from stored results
 
+paper-l: tables figures outputs/tables/paper_l.csv outputs/figures/figure3.png outputs/tables/theory.md  ## rebuild every table and figure of paper L from stored results
+
 outputs/tables/clipnorm.csv: $(RESULTS) .venv/.installed
 	$(BIN)/python -m dpexp.tables
 
 outputs/figures/figure2b.pdf: $(RESULTS) .venv/.installed
 	$(BIN)/python -m dpexp.figures
+
+outputs/tables/paper_l.csv: $(PAPER_RESULTS) .venv/.installed
+	$(BIN)/python -m dpexp.paper_tables
+
+outputs/figures/figure3.png: $(PAPER_RESULTS) .venv/.installed
+	$(BIN)/python -m dpexp.paper_figures
+
+outputs/tables/theory.md: $(wildcard outputs/results/theory/*.jsonl) .venv/.installed
+	$(BIN)/python -m dpexp.theory_figures
 
 bench: .venv/.installed  ## packed training against Opacus and against its own matrix products
 	$(BIN)/python scripts/bench.py $(ARGS) && $(BIN)/python scripts/bench_mlp.py $(ARGS)
@@ -44,5 +56,5 @@ clean:  ## remove what can be made again (never results)
 .venv/.installed-dev: .venv/.installed
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable ".[dev]" && touch $@
 
-.PHONY: help reproduce smoke tables figures bench test lint clean
+.PHONY: help reproduce smoke tables figures paper-l bench test lint clean
 .DEFAULT_GOAL := help

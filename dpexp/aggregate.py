@@ -42,8 +42,9 @@ MEASURED = (
 )
 CELL_COLUMNS = (
     *(*CELL, "accuracy_mean", "accuracy_std", "values", "runs", "seeds", "learning_rate", "learning_rates"),
-    *("selection_accuracy", *MEASURED, "privacy_notes", "landing", "note"),
+    *("selection_accuracy", *MEASURED, "accountants_used", "privacy_notes", "landing", "note"),
 )
+EDGE = "best learning rate is at the edge of the grid"
 RUN_COLUMNS = (
     *(
         "run_id",
@@ -57,6 +58,7 @@ RUN_COLUMNS = (
         "planned_rates",
     ),
     *("test_accuracy", "test_values", "selection_accuracy", *MEASURED, "accountant_used", "privacy_notes", "landing"),
+    *("constants", "constants_include_bias"),
 )
 
 
@@ -91,7 +93,7 @@ def _curves(record: Record) -> dict[str, Any]:
         "test_accuracy": mean(test),
         "selection_accuracy": mean(selection),
         "fraction_clipped": mean(last(history.get("fraction_clipped"), count)),
-        "train_accuracy": mean(last(history.get("train_accuracy"), 1)),
+        "train_accuracy": number(record.get("train_accuracy")),
         "finite": bool(test) and all(map(math.isfinite, (*test, *selection))),
     }
 
@@ -106,6 +108,13 @@ def _privacy(record: Record) -> dict[str, Any]:
         "accountant_used": privacy.get("accountant_used") or "",
         "privacy_notes": tuple(privacy.get("notes") or ()),
     }
+
+
+def _constants(record: Record) -> dict[str, Any]:
+    """Percentiles of the training set's Lipschitz constants: (percentile, constant) pairs, ascending."""
+    known = record.get("lipschitz") or {}
+    pairs = sorted((float(at), number(value)) for at, value in (known.get("percentiles") or {}).items())
+    return {"constants": tuple(pairs), "constants_include_bias": bool(known.get("include_bias"))}
 
 
 def _row(record: Record) -> dict[str, Any]:
@@ -130,10 +139,11 @@ def _row(record: Record) -> dict[str, Any]:
         "planned_seeds": _planned(config.get("seeds"), record["seed"]),
         "planned_rates": _planned((config.get("train") or {}).get("learning_rate"), record["learning_rate"]),
     }
-    row |= _privacy(record) | _curves(record)
+    row |= _privacy(record) | _curves(record) | _constants(record)
     private, chosen = record["method"] != "non_private", record.get("private_clip")
     row["landing"] = chosen["landing"] if chosen else None
-    fixed = private and math.isnan(percentile) and not chosen
+    # A privately chosen clip norm is drawn a seed: there it is an outcome, not what makes a cell.
+    fixed = private and math.isnan(percentile) and not record["method"].startswith("rnmm")
     row["fixed_clip_norm"] = row["clip_norm"] if fixed else math.nan
     untargeted = private and math.isnan(row["target_epsilon"])
     row["fixed_noise_multiplier"] = row["noise_multiplier"] if untargeted else math.nan
@@ -153,9 +163,9 @@ def to_frame(records: Iterable[Record]) -> pd.DataFrame:
 def by_learning_rate(runs: pd.DataFrame) -> pd.DataFrame:
     """Rows of `to_frame` -> one row per cell and learning rate, rates ascending within a cell.
 
-    seeds: those with a finished run. diverged: whether any run diverged or has an accuracy that is not
-    finite. selection_accuracy, test_accuracy: means over the finished seeds (fractions), NaN if diverged or
-    none finished.
+    clip_norm: the mean over the runs, where the cell is a percentile's. seeds: those with a finished run.
+    diverged: whether any run diverged or has an accuracy that is not finite. selection_accuracy, test_accuracy:
+    means over the finished seeds (fractions), NaN if diverged or none finished.
 
     Raises: ValueError if two runs agree in cell, learning rate and seed: they would count one seed twice.
     """
@@ -166,10 +176,12 @@ def by_learning_rate(runs: pd.DataFrame) -> pd.DataFrame:
         _refuse_repeated_seeds(done)
         diverged = bool((group["status"] == "diverged").any() or not done["finite"].all())
         row = dict(zip(keys, key, strict=True)) | {"seeds": tuple(sorted(done["seed"])), "diverged": diverged}
+        row["clip_norm"] = mean(list(group["clip_norm"]))
         for name in ("selection_accuracy", "test_accuracy"):
             row[name] = math.nan if diverged else mean(list(done[name]))
         rows.append(row)
-    return pd.DataFrame(rows, columns=[*keys, "seeds", "diverged", "selection_accuracy", "test_accuracy"])
+    columns = [*keys, "clip_norm", "seeds", "diverged", "selection_accuracy", "test_accuracy"]
+    return pd.DataFrame(rows, columns=columns)
 
 
 def _refuse_repeated_seeds(runs: pd.DataFrame) -> None:
@@ -215,6 +227,7 @@ def _cell(key: dict[str, Any], group: pd.DataFrame) -> dict[str, Any]:
         row |= {"runs": len(best["seeds"]), "seeds": best["seeds"], "learning_rate": best["learning_rate"]}
         row |= _accuracy(chosen) | {"selection_accuracy": 100 * best["selection_accuracy"]}
     row |= {name: mean(list(chosen[name])) for name in MEASURED}
+    row["accountants_used"] = tuple(sorted(set(chosen["accountant_used"]) - {""}))
     row["privacy_notes"] = tuple(dict.fromkeys(note for notes in chosen["privacy_notes"] for note in notes))
     row["landing"] = chosen["landing"].iloc[0]
     row["note"] = "; ".join(_notes(group, rates, complete, row["learning_rate"]))
@@ -251,5 +264,5 @@ def _notes(group: pd.DataFrame, rates: pd.DataFrame, complete: pd.DataFrame, bes
         if status not in ("done", "diverged"):
             notes.append(f"{count} {status} run{'s' if count > 1 else ''} left out")
     if len(grid) > 1 and best in (min(grid), max(grid)):
-        notes.append("best learning rate is at the edge of the grid")
+        notes.append(EDGE)
     return notes

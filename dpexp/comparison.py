@@ -1,7 +1,7 @@
 """Our cells beside the numbers that the paper prints, row for row."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from importlib.resources import files
 from typing import Any
 
@@ -36,12 +36,21 @@ TITLES = {
     "fashion_mnist": "Fashion-MNIST",
 }
 PAPER_SETTING = {"delta": 1e-5, "expected_batch_size": 500.0}  # Section 5.2
+PAPER_GRID = {"learning_rates": 16, "runs": 3}  # Section 5.2; `runs` are seeds
+GRID_WORDS = {"learning_rates": "learning rates", "runs": "seeds"}
 BLOCK = ["dataset", "extractor", "model"]
 
 
 def title(dataset: str) -> str:
     """A data set's name as the paper prints it; its own name if the paper has none."""
     return TITLES.get(dataset, dataset)
+
+
+def sweep_of(row: Mapping[Any, Any]) -> str:
+    """The sweep, and so the study, that a row of the paper is of."""
+    if row["method"] == "rnmm":
+        return "rnmm"
+    return "clipnorm" if row["model"] == "softmax" else "nonconvex"
 
 
 def read_reference() -> pd.DataFrame:
@@ -150,23 +159,28 @@ def _settings(cell: pd.Series, cells: pd.DataFrame) -> str:
 
 
 def _departures(cell: pd.Series) -> str:
-    """Where a private cell's setting is not the paper's."""
-    if cell["method"] == "non_private" or cell["dataset"] not in PAPER_EXTRACTORS:
+    """Where a cell of one of the paper's data sets is not trained as the paper's were."""
+    if cell["dataset"] not in PAPER_EXTRACTORS:
         return ""
-    off = {k: v for k, v in PAPER_SETTING.items() if not math.isclose(cell[k], v, rel_tol=1e-9)}
-    return ", ".join(f"{name} = {cell[name]:g} (paper: {value:g})" for name, value in off.items())
+    settings = {} if cell["method"] == "non_private" else PAPER_SETTING
+    off = {k: v for k, v in settings.items() if not math.isclose(cell[k], v, rel_tol=1e-9)}
+    parts = [f"{name} = {cell[name]:g} (paper: {value:g})" for name, value in off.items()]
+    fewer = {k: v for k, v in PAPER_GRID.items() if 0 < cell[k] < v}
+    parts += [f"{GRID_WORDS[name]} {cell[name]:g} (paper: {value})" for name, value in fewer.items()]
+    return ", ".join(parts)
 
 
 def _why_missing(paper: dict[str, Any], block: pd.DataFrame, found: pd.DataFrame) -> str:
-    """Why a row of the paper has no number of ours."""
+    """Why a row of the paper has no number of ours, and how to get it."""
     if len(found) > 1:
         return f"{len(found)} settings fit this row; each is listed below the paper's rows"
-    features = f"{paper['dataset']} features ({paper['extractor']})"
     if not block.empty:
         return "not run yet"
-    noisy_max = "report noisy max on " if paper["method"] == "rnmm" else ""
-    head = "" if paper["model"] == "softmax" else f"the {paper['model']} head on "
-    return f"not run: needs {noisy_max}{head}{features}"
+    dataset, sweep = paper["dataset"], sweep_of(paper)
+    return (
+        f"not run: needs {title(dataset)}, get it by python scripts/get_data.py {dataset} and run "
+        f"python -m dpexp.run +sweep={sweep} dataset={dataset} extractor={paper['extractor']}"
+    )
 
 
 def _plain(value: Any) -> str:

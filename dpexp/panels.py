@@ -1,15 +1,18 @@
 """Tables as the paper lays them out: clip norms down, budgets across, the baseline last."""
 
 import math
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 
 import pandas as pd
 
+from dpexp.aggregate import EDGE
 from dpexp.comparison import BLOCK, title
 from dpexp.verdicts import Verdict
 
 NOTHING = "\N{EN DASH}"
+SIGNS = "†‡§¶‖"
 ACCOUNTANTS = ("rdp", "prv", "pld")
 METHOD_NAMES = {
     "dpsgd": "",
@@ -21,32 +24,42 @@ METHOD_NAMES = {
 
 @dataclass(frozen=True, kw_only=True)
 class Entry:
-    """Our and the paper's accuracy (percent), NaN where there is none. marked: a note is about it."""
+    """Our and the paper's accuracy (percent), NaN where there is none. marks: the signs of the notes about it."""
 
     mean: float = math.nan
     std: float = math.nan
     paper_mean: float = math.nan
     paper_std: float = math.nan
-    marked: bool = False
+    marks: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Panel:
-    """One data set's table. rows: a label and one entry per budget; baseline: non-private."""
+    """One data set's table. head: headings of the labels and the columns; rows: a label and an entry a column.
+
+    baseline: non-private, across all columns. notes: footnotes, each led by the sign that marks its entries.
+    recommendation: how to choose a clip norm.
+    """
 
     title: str
-    budgets: tuple[float, ...]
+    head: tuple[str, ...]
     rows: tuple[tuple[str, tuple[Entry, ...]], ...]
     baseline: Entry | None
     notes: tuple[str, ...]
     caption: tuple[str, ...]
-    verdicts: tuple[str, ...]
+    verdicts: tuple[str, ...] = ()
+    recommendation: tuple[str, ...] = ()
 
 
-def panels(table: pd.DataFrame, cells: pd.DataFrame, verdicts: Iterable[Verdict]) -> list[Panel]:
+def panels(
+    table: pd.DataFrame,
+    cells: pd.DataFrame,
+    verdicts: Iterable[Verdict],
+    recommendations: Mapping[tuple[str, ...], tuple[str, ...]],
+) -> list[Panel]:
     """One panel per data set, features and head that has a cell of ours, in the table's order.
 
-    table: rows of `comparison.against_paper`, made from `cells`.
+    table: rows of `comparison.against_paper`, made from `cells`. recommendations: of `recommend`.
     """
     verdicts = list(verdicts)
     found = []
@@ -54,7 +67,8 @@ def panels(table: pd.DataFrame, cells: pd.DataFrame, verdicts: Iterable[Verdict]
         if rows["runs"].sum() > 0:
             ours = cells[(cells[BLOCK] == list(names)).all(axis=1)]
             said = tuple(v.sentence for v in verdicts if (v.dataset, v.extractor, v.model) == names)
-            found.append(_panel(rows, caption(ours), said))
+            shown = panel(rows, caption(ours))
+            found.append(replace(shown, verdicts=said, recommendation=recommendations.get(names, ())))
     return found
 
 
@@ -86,43 +100,49 @@ def _without_best(table: pd.DataFrame) -> pd.DataFrame:
     return table[table["method"] != "dpsgd_best"]
 
 
-def _panel(rows: pd.DataFrame, caption: tuple[str, ...], verdicts: tuple[str, ...]) -> Panel:
-    """The rows of one data set as a panel."""
+def panel(rows: pd.DataFrame, caption: tuple[str, ...]) -> Panel:
+    """The rows of one data set, from `comparison.against_paper`, as a panel without verdicts.
+
+    A study of baselines only has one column without a budget.
+    """
+    signs = _signs(rows)
     private = rows[rows["method"] != "non_private"]
-    baselines = [_entry(row) for _, row in rows[rows["method"] == "non_private"].iterrows()]
+    baselines = [_entry(row, signs) for _, row in rows[rows["method"] == "non_private"].iterrows()]
     budgets = tuple(sorted(private["epsilon"].unique()))
     dataset, extractor, model = rows.iloc[0][BLOCK]
     return Panel(
         title=f"{title(dataset)} ({extractor} features, {model})",
-        budgets=budgets,
-        rows=tuple(_lines(private, budgets)),
+        head=("Clip norm", *map(budget, budgets)) if budgets else ("", "accuracy"),
+        rows=tuple(_lines(private, budgets, signs)),
         baseline=next((b for b in baselines if not math.isnan(b.mean)), baselines[0] if baselines else None),
-        notes=tuple(_notes(rows)),
+        notes=tuple(f"{sign or 'All cells:'} {note}." for note, sign in signs.items()),
         caption=caption,
-        verdicts=verdicts,
     )
 
 
-def _lines(private: pd.DataFrame, budgets: tuple[float, ...]) -> Iterable[tuple[str, tuple[Entry, ...]]]:
+def _lines(
+    private: pd.DataFrame, budgets: tuple[float, ...], signs: Mapping[str, str]
+) -> Iterable[tuple[str, tuple[Entry, ...]]]:
     """One line per clip norm, a further one where a budget has several cells at the same clip norm."""
     lines: dict[tuple[str, int], dict[float, Entry]] = {}
     for _, row in private.iterrows():
         label, nth = _label(row), 0
         while row["epsilon"] in lines.get((label, nth), {}):
             nth += 1
-        lines.setdefault((label, nth), {})[row["epsilon"]] = _entry(row)
+        lines.setdefault((label, nth), {})[row["epsilon"]] = _entry(row, signs)
     for (label, _), entries in lines.items():
         yield label, tuple(entries.get(epsilon, Entry()) for epsilon in budgets)
 
 
-def _entry(row: pd.Series) -> Entry:
+def _entry(row: pd.Series, signs: Mapping[str, str]) -> Entry:
     """One row's numbers."""
+    ran = not math.isnan(row["accuracy_mean"])
     return Entry(
         mean=row["accuracy_mean"],
         std=row["accuracy_std"],
         paper_mean=row["paper_mean"],
         paper_std=row["paper_std"],
-        marked=bool(row["note"]) and not math.isnan(row["accuracy_mean"]),
+        marks="".join(sign for note, sign in signs.items() if note in _said(row)) if ran else "",
     )
 
 
@@ -134,7 +154,7 @@ def _label(row: pd.Series) -> str:
     if math.isnan(row["percentile"]):
         norm = "" if math.isnan(row["clip_norm"]) else f"τ = {_plain(row['clip_norm'])}"
     else:
-        value = "" if math.isnan(row["clip_norm"]) else f"τ = {row['clip_norm']:.1f} "
+        value = "τ = " if math.isnan(row["clip_norm"]) else f"τ = {row['clip_norm']:.1f} "
         norm = f"{value}({ordinal(row['percentile'])} pctl.)"
     return " ".join(part for part in (method, norm) if part)
 
@@ -146,15 +166,20 @@ def ordinal(value: float) -> str:
     return f"{value:g}{endings.get(int(value) % 10, 'th') if whole else 'th'}"
 
 
-def _notes(rows: pd.DataFrame) -> Iterable[str]:
-    """Each note of cells that ran, followed by the cells that it is about."""
-    ran = rows[rows["accuracy_mean"].notna() & (rows["note"] != "")]
-    for note, group in ran.groupby("note", sort=False):
-        where = [
-            _label(row) + ("" if math.isnan(row["epsilon"]) else f" at {budget(row['epsilon'])}")
-            for _, row in group.iterrows()
-        ]
-        yield f"{note}: {', '.join(place.replace('non_private', 'baseline') for place in where)}"
+def _said(row: pd.Series) -> list[str]:
+    """The notes about one row, one by one."""
+    return [note for note in row["note"].split("; ") if note]
+
+
+def _signs(rows: pd.DataFrame) -> dict[str, str]:
+    """A sign for every different note about cells that ran, the first for the edge of the grid; none for a note
+    about all of several.
+    """
+    ran = [_said(row) for _, row in rows[rows["accuracy_mean"].notna()].iterrows()]
+    counts = Counter(note for notes in ran for note in notes)
+    common = {note: "" for note, count in counts.items() if count == len(ran) > 1}
+    marked = sorted(counts.keys() - common.keys(), key=lambda note: (note != EDGE, list(counts).index(note)))
+    return common | {note: SIGNS[k % len(SIGNS)] * (1 + k // len(SIGNS)) for k, note in enumerate(marked)}
 
 
 def caption(cells: pd.DataFrame) -> tuple[str, ...]:
@@ -224,6 +249,8 @@ def _account(cells: pd.DataFrame) -> str:
         noise = f"Given {noise}"
     else:
         noise = f"{budget(first['target_epsilon'])}: {noise} by the {first['accountant'].upper()} accountant"
+    used = {name for names in cells["accountants_used"] for name in names} - {first["accountant"]}
+    noise += "".join(f" ({name.upper()} used in its place)" for name in sorted(used))
     epochs = "" if math.isnan(first["epochs"]) else f" ({first['epochs']:g} epochs)"
     batches = f"Poisson batches of {first['expected_batch_size']:g} expected from {first['n']:,.0f}"
     achieved = ", ".join(f"{_range(cells[f'epsilon_{name}'])} {name.upper()}" for name in ACCOUNTANTS)

@@ -1,6 +1,13 @@
 """The look that all figures share: readable in print, in grey, and by colour-blind people."""
 
+import io
+from pathlib import Path
 from typing import Any
+
+import matplotlib
+from matplotlib.figure import Figure
+
+from dpexp.cache import write_atomic
 
 STYLE: Any = {
     "font.family": "serif",
@@ -36,3 +43,15 @@ METADATA: dict[str, dict[str, Any]] = {
     "pdf": {"CreationDate": None, "Creator": None, "Producer": None},
     "png": {"Software": None},
 }
+
+
+def save(figure: Figure, path: Path) -> list[Path]:
+    """Write a figure as `path`.pdf and `path`.png. Equal figures give equal bytes."""
+    paths = []
+    for kind, metadata in METADATA.items():
+        content = io.BytesIO()
+        with matplotlib.rc_context(STYLE):
+            figure.savefig(content, format=kind, metadata=metadata)
+        paths.append(path.with_name(f"{path.name}.{kind}"))
+        write_atomic(paths[-1], content.getvalue())
+    return paths

@@ -5,7 +5,7 @@ import csv as csv_format
 import io
 import math
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +17,14 @@ from rich.text import Text
 from dpexp import aggregate, comparison
 from dpexp.aggregate import Record
 from dpexp.cache import write_atomic
-from dpexp.panels import Entry, Panel, budget, not_run, number, panels
+from dpexp.panels import Entry, Panel, not_run, number, panels
+from dpexp.recommend import recommendations
 from dpexp.verdicts import verdicts
 
 # Digits that can be rebuilt on another machine: sums of stored float64 numbers differ there in the last
 # places only.
 BASELINE = "Non-private baseline"
+CHOOSING = "Choosing a clip norm for this data"
 NO_RUNS = "No finished runs."
 DECIMALS: dict[str, Callable[[float], str]] = {
     "accuracy_mean": "{:.4f}".format,
@@ -41,6 +43,7 @@ LATEX = {
     "≤": r"$\leq$",
     "\N{MINUS SIGN}": r"$-$",
     "∞": r"$\infty$",
+    **{"†": r"$\dagger$", "‡": r"$\ddagger$", "§": r"\S{}", "¶": r"\P{}", "‖": r"$\|$"},
     "\N{EN DASH}": "--",
 }
 
@@ -73,19 +76,17 @@ def markdown(panels: Sequence[Panel], missing: Iterable[str] = ()) -> str:
 
 def _markdown_panel(panel: Panel) -> str:
     """One panel as a Markdown section."""
-    head = _head(panel)
-    lines = [f"## {panel.title}", "", _pipes(head), _pipes(["---"] * len(head))]
-    lines += [_pipes([label, *(_text(entry, r"\*") for entry in entries)]) for label, entries in panel.rows]
+    width = len(panel.head)
+    lines = [f"## {panel.title}", "", _pipes(panel.head), _pipes(["---"] * width)]
+    lines += [_pipes([label, *map(entry_text, entries)]) for label, entries in panel.rows]
     if panel.baseline:
-        lines.append(_pipes([BASELINE, _text(panel.baseline, r"\*"), *[""] * (len(head) - 2)]))
+        lines.append(_pipes([BASELINE, entry_text(panel.baseline), *[""] * (width - 2)]))
     lines += ["", " ".join(panel.caption), ""]
-    lines += [*(rf"\* {note}  " for note in panel.notes), ""] if panel.notes else []
-    return "\n".join([*lines, *(f"- {sentence}" for sentence in panel.verdicts), ""])
-
-
-def _head(panel: Panel) -> list[str]:
-    """Column headings; a study of baselines only has one column without a budget."""
-    return ["Clip norm", *map(budget, panel.budgets)] if panel.budgets else ["", "accuracy"]
+    lines += [*(f"{note}  " for note in panel.notes), ""] if panel.notes else []
+    lines += [*(f"- {sentence}" for sentence in panel.verdicts), ""] if panel.verdicts else []
+    if panel.recommendation:
+        lines += [f"**{CHOOSING}**", "", *(f"- {sentence}" for sentence in panel.recommendation), ""]
+    return "\n".join(lines)
 
 
 def _pipes(values: Iterable[str]) -> str:
@@ -93,9 +94,9 @@ def _pipes(values: Iterable[str]) -> str:
     return f"| {' | '.join(values)} |"
 
 
-def _text(entry: Entry, mark: str) -> str:
-    """Ours with the paper's in brackets."""
-    ours = number(entry.mean, entry.std) + (mark if entry.marked else "")
+def entry_text(entry: Entry) -> str:
+    """Ours, with the signs of its notes, and the paper's in brackets."""
+    ours = number(entry.mean, entry.std) + entry.marks
     return ours if math.isnan(entry.paper_mean) else f"{ours} ({number(entry.paper_mean, entry.paper_std)})"
 
 
@@ -114,14 +115,14 @@ def latex(panels: Sequence[Panel], missing: Iterable[str] = ()) -> str:
 
 def _latex_panel(panel: Panel) -> str:
     """One panel as a LaTeX table."""
-    width = max(len(panel.budgets), 1)
+    width = len(panel.head) - 1
     lines = [r"\begin{table}", r"\centering", rf"\begin{{tabular}}{{l{'c' * width}}}", r"\toprule"]
-    lines += [_ampersands(map(escape, _head(panel))), r"\midrule"]
-    lines += [_ampersands(map(escape, [label, *(_text(e, "*") for e in row)])) for label, row in panel.rows]
+    lines += [_ampersands(map(escape, panel.head)), r"\midrule"]
+    lines += [_ampersands(map(escape, [label, *map(entry_text, row)])) for label, row in panel.rows]
     if panel.baseline:
-        value = rf"\multicolumn{{{width}}}{{c}}{{{escape(_text(panel.baseline, '*'))}}}"
+        value = rf"\multicolumn{{{width}}}{{c}}{{{escape(entry_text(panel.baseline))}}}"
         lines += [r"\midrule", _ampersands([BASELINE, value])]
-    about = [f"{panel.title}.", *panel.caption, *(f"* {note}." for note in panel.notes)]
+    about = [f"{panel.title}.", *panel.caption, *panel.notes]
     lines += [r"\bottomrule", r"\end{tabular}", rf"\caption{{{escape(' '.join(about))}}}", r"\footnotesize"]
     lines += [rf"\par\raggedright {escape(sentence)}" for sentence in panel.verdicts]
     return "\n".join([*lines, r"\end{table}", ""])
@@ -139,17 +140,19 @@ def terminal(panels: Sequence[Panel]) -> RenderableType:
 
 def _terminal_panel(panel: Panel) -> Group:
     """One panel with what to know beneath."""
-    head, *columns = _head(panel)
+    head, *columns = panel.head
     grid = Table(title=panel.title, title_justify="left")
     grid.add_column(head)
     for column in columns:
         grid.add_column(column, justify="right")
     for label, entries in panel.rows:
-        grid.add_row(Text(label), *(Text(_text(entry, "*")) for entry in entries))
+        grid.add_row(Text(label), *(Text(entry_text(entry)) for entry in entries))
     if panel.baseline:
         grid.add_section()
-        grid.add_row(BASELINE, Text(_text(panel.baseline, "*")))
-    beneath = [*panel.caption, *(f"* {note}" for note in panel.notes), *(f"- {v}" for v in panel.verdicts)]
+        grid.add_row(BASELINE, Text(entry_text(panel.baseline)))
+    beneath = [*panel.caption, *panel.notes, *(f"- {v}" for v in panel.verdicts)]
+    if panel.recommendation:
+        beneath += ["", CHOOSING, *(f"- {sentence}" for sentence in panel.recommendation)]
     return Group(grid, *map(Text, beneath), Text())
 
 
@@ -159,13 +162,23 @@ def build(records: Iterable[Record], study: str) -> tuple[pd.DataFrame, list[Pan
     A study of the paper's has every row of its tables, so that it says what did not run; beside them, and in any
     other study, stand only the rows of the data sets and heads that ran.
     """
-    cells = aggregate.cells(aggregate.to_frame(records))
+    runs = aggregate.to_frame(records)
+    cells = aggregate.cells(runs)
     reference = comparison.read_reference()
     ran = pd.MultiIndex.from_frame(cells[comparison.BLOCK])
     wanted = pd.MultiIndex.from_frame(reference[comparison.BLOCK]).isin(ran)
     reference = reference[wanted | reference["table"].isin(PAPER_TABLES.get(study.partition("-")[0], ()))]
     table = comparison.against_paper(cells, reference)
-    return table, panels(table, cells, verdicts(table, reference))
+    table["note"] = [_in_study(row, study) for row in table.to_dict("records")]
+    return table, panels(table, cells, verdicts(table, reference), recommendations(runs, cells))
+
+
+def _in_study(row: Mapping[Hashable, Any], study: str) -> str:
+    """A row's note; that a row of another sweep's is missing says nothing about that sweep."""
+    sweep = comparison.sweep_of(row)
+    if not row["note"].startswith("not run:") or sweep == study.partition("-")[0]:
+        return row["note"]
+    return f"not in this study{row['note'].removeprefix('not run')} (of all studies: paper_l.csv)"
 
 
 def stored(folder: Path) -> list[dict[str, Any]]:

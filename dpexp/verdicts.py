@@ -16,7 +16,7 @@ PRINTED_DIGITS = 1  # the paper prints clip norms to one decimal
 class Verdict:
     """One claim about one data set, at one budget or (epsilon None) at all of them.
 
-    claim: small_clip_norms, endpoints, monotone, agreement or features. holds: None where it cannot be said.
+    claim: small_clip_norms, endpoints, monotone, agreement, features or mixed. holds: None where it cannot be said.
     numbers: accuracies and differences in percentage points, clip norms as they are.
     """
 
@@ -34,8 +34,8 @@ def verdicts(table: pd.DataFrame, reference: pd.DataFrame) -> list[Verdict]:
     """Verdicts on each data set, features and head with DP-SGD cells in a table of
     `comparison.against_paper`.
 
-    reference: the paper's rows, for its printed percentiles. Budgets that hold several cells at one clip norm
-    (mixed settings) are left out: no claim can be made of a mixture.
+    reference: the paper's rows, for its printed percentiles. A budget that holds several cells at one clip norm
+    (mixed settings) gets one verdict, that no claim can be made of a mixture.
     """
     found: list[Verdict] = []
     private = table[(table["method"] == "dpsgd") & table["accuracy_mean"].notna()]
@@ -43,9 +43,9 @@ def verdicts(table: pd.DataFrame, reference: pd.DataFrame) -> list[Verdict]:
         names = {"dataset": dataset, "extractor": extractor, "model": model}
         found += _features(names, block, reference)
         for epsilon, cells in block.sort_values("clip_norm").groupby("epsilon"):
-            if not cells["clip_norm"].duplicated().any():
-                for judge in (_small_clip_norms, _endpoints, _monotone, _agreement):
-                    found += judge(names | {"epsilon": epsilon}, cells)
+            mixed = cells["clip_norm"].duplicated().any()
+            for judge in (_mixed,) if mixed else (_small_clip_norms, _endpoints, _monotone, _agreement):
+                found += judge(names | {"epsilon": epsilon}, cells)
     return found
 
 
@@ -72,6 +72,16 @@ def _points(value: float) -> str:
 def _paper(value: float) -> str:
     """The paper's counterpart of a difference, in brackets; nothing where it has none."""
     return "" if math.isnan(value) else f" (paper {_points(value)})"
+
+
+def _mixed(names: dict, cells: pd.DataFrame) -> list[Verdict]:
+    """Several settings at one clip norm: nothing is claimed."""
+    most = int(cells["clip_norm"].value_counts().max())
+    sentence = (
+        f"no verdict: up to {most} settings share a clip norm and cannot be compared as one; "
+        "give each setting a study of its own (name=...)."
+    )
+    return _of(names, "mixed", None, {"settings": float(most)}, sentence)
 
 
 def _small_clip_norms(names: dict, cells: pd.DataFrame) -> list[Verdict]:

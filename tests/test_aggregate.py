@@ -199,3 +199,20 @@ def test_reports_import_no_training_library(module: str) -> None:
     heavy = {"torch", "hydra", "opacus", "wandb", *(["matplotlib"] if module != "figures" else [])}
     code = f"import sys, dpexp.{module}; sys.exit(bool({heavy!r} & sys.modules.keys()))"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_a_baseline_keeps_its_training_accuracy() -> None:
+    assert only(cells(baseline(train_accuracy=0.86)))["train_accuracy"] == 0.86
+    assert math.isnan(only(cells(baseline(train_accuracy=None)))["train_accuracy"])
+
+
+def test_learning_rates_of_a_percentile_carry_its_clip_norm() -> None:
+    frame = aggregate.to_frame([private(2.0, 3.0, 0, learning_rate=r) for r in (1.0, 3.0)])
+    assert list(aggregate.by_learning_rate(frame)["clip_norm"]) == [3.0, 3.0]
+
+
+def test_a_cell_names_the_accountants_that_were_used() -> None:
+    used = [
+        private(2.0, 1.0, seed=s, privacy={"target_epsilon": 2.0, "accountant_used": a}) for s, a in enumerate("ba")
+    ]
+    assert only(cells(*used))["accountants_used"] == ("a", "b")

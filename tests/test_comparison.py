@@ -40,7 +40,8 @@ def test_nothing_ran_means_no_number_and_a_reason_in_every_row() -> None:
     assert (frame["runs"] == 0).all()
     assert frame["note"].str.startswith("not run: needs ").all()
     assert paper_row(frame, dataset="caltech256", method="non_private")["note"] == (
-        "not run: needs caltech256 features (resnet34)"
+        "not run: needs Caltech-256, get it by python scripts/get_data.py caltech256 and run "
+        "python -m dpexp.run +sweep=clipnorm dataset=caltech256 extractor=resnet34"
     )
 
 
@@ -89,14 +90,32 @@ def test_several_settings_of_one_row_are_listed_and_none_is_picked() -> None:
     row = paper_row(frame, dataset="fashion_mnist", epsilon=2.0, clip_norm=1.0)
     assert math.isnan(row["accuracy_mean"])
     assert row["note"] == "2 settings fit this row; each is listed below the paper's rows"
-    notes = list(frame.iloc[len(REFERENCE) :]["note"])
+    notes = [note.split("; ")[0] for note in frame.iloc[len(REFERENCE) :]["note"]]
     assert notes == ["steps = 1200, epochs = 10", "steps = 6000, epochs = 50"]
 
 
 def test_a_row_that_departs_from_the_papers_setting_says_so() -> None:
-    frame = table(private(2.0, 1.0, privacy={"target_epsilon": 2.0, "delta": 1e-6}))
-    row = paper_row(frame, dataset="fashion_mnist", epsilon=2.0, clip_norm=1.0)
-    assert row["note"] == "delta = 1e-06 (paper: 1e-05)"
+    config = {"train": {"learning_rate": [10.0**-k for k in range(16)]}}
+    runs = [private(2.0, 1.0, seed=s, config=config, privacy={"target_epsilon": 2.0, "delta": 1e-6}) for s in range(3)]
+    row = paper_row(table(*runs), dataset="fashion_mnist", epsilon=2.0, clip_norm=1.0)
+    assert row["note"].split("; ")[-1] == "delta = 1e-06 (paper: 1e-05)"
+
+
+def test_a_smaller_grid_than_the_papers_is_named_in_its_rows() -> None:
+    row = paper_row(table(private(2.0, 1.0)), dataset="fashion_mnist", epsilon=2.0, clip_norm=1.0)
+    assert row["note"] == "learning rates 1 (paper: 16), seeds 1 (paper: 3)"
+    assert table(record(dataset="mine")).iloc[-1]["note"] == ""
+
+
+def test_report_noisy_max_is_one_row_however_its_clip_norms_fall() -> None:
+    features = {"dataset": "cifar100", "extractor": "resnet18"}
+    drawn = [
+        private(2.0, 10.0 + s, seed=s, method=m, **features) for s in range(3) for m in ("rnmm_paper", "rnmm_sound")
+    ]
+    frame = table(*[r | {"run_id": f"{r['method']}{r['seed']}"} for r in drawn])
+    row = paper_row(frame, dataset="cifar100", epsilon=2.0, method="rnmm")
+    assert (row["runs"], row["clip_norm"]) == (3, 11.0)
+    assert list(frame.iloc[len(REFERENCE) :]["method"]) == ["rnmm_sound"]
 
 
 def test_the_best_of_table_3_is_the_best_clip_norm_of_ours() -> None:

@@ -133,3 +133,7 @@ def test_the_schema_has_a_yaml_default_for_every_key():
     config = compose_config()
     assert isinstance(config, Config)
     assert config.name == "run"
+
+
+def test_the_study_of_epochs_has_a_results_folder_per_number_of_epochs() -> None:
+    assert compose_config("+sweep=epochs", "train.epochs=20").study == "epochs_20"

@@ -7,9 +7,9 @@ import pytest
 
 PACKAGE = Path(__file__).resolve().parent.parent / "dpexp"
 LAYERS = [
-    {"config_sources", "config_checks", "cache", "mechanism", "style"},
+    {"config_sources", "config_checks", "cache", "mechanism"},
     {"config_model", "config_privacy"},
-    {"config"},
+    {"config", "style"},
     {"accountants", "noise_search"},
     {"data", "sampling", "lipschitz", "heads", "accounting", "theory"},
     {"features", "algorithms", "private_clip", "theory_risk", "theory_rates"},
@@ -19,15 +19,17 @@ LAYERS = [
     {"train", "theory_tables"},
     {"opacus_engine", "record", "tracking", "aggregate", "progress", "theory_figures"},
     {"sweep", "comparison"},
-    {"verdicts"},
+    {"verdicts", "recommend"},
     {"panels"},
     {"tables"},
-    {"figures"},
+    {"paper_tables", "curves"},
+    {"heatmaps"},
+    {"figures", "paper_figures"},
     {"run"},
 ]
 ONLY_IN = {
     "wandb": {"tracking"},
-    "matplotlib": {"figures", "theory_figures", "style"},
+    "matplotlib": {"curves", "heatmaps", "figures", "paper_figures", "theory_figures", "style"},
     "hydra": {"run", "config", "features"},  # features/__main__.py is a command of its own
     "opacus": {"accountants", "opacus_engine"},
     "dp_accounting": {"accountants"},

@@ -60,7 +60,13 @@ def test_the_command_for_own_features_runs(tmp_path):
         np.savez(tmp_path / f"{part}.npz", x=examples.x.numpy(), label=examples.y.numpy())
     (own,) = [o for o in RUNS if "dataset=custom" in o]
     own = [o for o in own if not o.startswith("data_root=")]
-    small = ["train.batch_size=24", "train.epochs=2", "train.non_private_epochs=2", "train.learning_rate=[1]", "seeds=0"]
+    small = [
+        "train.batch_size=24",
+        "train.epochs=2",
+        "train.non_private_epochs=2",
+        "train.learning_rate=[1]",
+        "seeds=0",
+    ]
     small += ["dp.target_epsilon=4", "dp.clip_percentile=[0]", "dp.clip_norm=[1]"]
     done = subprocess.run(
         [sys.executable, "-m", "dpexp.run", *own, f"data_root={tmp_path}", *small],

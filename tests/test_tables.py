@@ -10,12 +10,13 @@ from types import ModuleType, SimpleNamespace
 import pandas as pd
 import pytest
 from rich.console import Console
-from synthetic_records import accuracies, baseline, private, record, sweep
+from synthetic_records import RATES, accuracies, private, record, sweep
 
 import dpexp
 from dpexp import comparison, figures, tables
 from dpexp.panels import NOTHING, Panel, ordinal
 
+FEW = "learning rates 5 (paper: 16)"  # the tests' sweep tries five
 SWEEP = list(sweep(lambda e, p, c: 84.0 - c / 10))
 TABLE, (PANEL,) = tables.build(SWEEP, "clipnorm")
 
@@ -44,7 +45,7 @@ def test_the_csv_keeps_our_clip_norms_and_prints_accuracies_in_percent() -> None
     row = next(row for row in parsed(TABLE) if row["dataset"] == "fashion_mnist" and row["percentile"] == "20")
     assert row["clip_norm"] == "12.17621"
     assert row["accuracy_mean"] == f"{84 - 1.217621:.4f}"
-    assert (row["epsilon"], row["runs"], row["learning_rate"], row["note"]) == ("2", "3", "0.3", "")
+    assert (row["epsilon"], row["runs"], row["learning_rate"], row["note"]) == ("2", "3", "0.3", FEW)
 
 
 def test_the_csv_leaves_fields_empty_where_nothing_ran() -> None:
@@ -81,7 +82,7 @@ def test_a_dash_stands_where_nothing_ran() -> None:
     entry = dict(shown.rows)["τ = 1"][1]
     assert tables.markdown([shown]).count(f"{NOTHING} (83.86 ± 0.11)") == 1
     assert entry.paper_mean == 83.86
-    assert "80.00 (82.99 ± 0.13)" in tables.markdown([shown])
+    assert "80.00† (82.99 ± 0.13)" in tables.markdown([shown])
 
 
 @pytest.mark.parametrize(
@@ -113,12 +114,50 @@ def test_the_caption_names_validation_shared_noise_engine_and_accounting_notes()
     assert "Accounting: PRV failed, RDP used" in panel(noted).caption
 
 
-def test_notes_name_their_cells_and_mark_their_entries() -> None:
-    config = {"seeds": [0, 1], "train": {"learning_rate": [1.0]}}
-    shown = panel(private(2.0, 1.0, config=config), baseline(config={"seeds": [0]}))
-    assert shown.notes == ("incomplete: 1 of 2 seeds: τ = 1 at ε = 2",)
-    assert dict(shown.rows)["τ = 1"][0].marked
-    assert "81.00 ± 1.41* (82.99" in tables.latex([shown]).replace(r"$\pm$", "±")
+def test_every_note_has_a_sign_that_marks_its_entries_and_one_sentence() -> None:
+    config = {"seeds": [0, 1], "train": {"learning_rate": RATES}}
+    edge, inside = (private(2.0, c, config=config, learning_rate=r) for c, r in ((1.0, 10.0), (5.0, 1.0)))
+    shown = panel(edge, inside, private(2.0, 7.0, config={"seeds": [0]}))
+    assert shown.notes == (
+        "† best learning rate is at the edge of the grid.",
+        "‡ incomplete: 1 of 2 seeds.",
+        "§ incomplete: 1 of 5 learning rates.",
+        "¶ learning rates 5 (paper: 16), seeds 1 (paper: 3).",
+        "‖ learning rates 1 (paper: 16), seeds 1 (paper: 3).",
+    )
+    marks = {label: entries[0].marks for label, entries in shown.rows}
+    assert (marks["τ = 1"], marks["τ = 5"], marks["τ = 7"]) == ("†‡§¶", "‡§¶", "‖")
+    assert r"81.00 $\pm$ 1.41$\dagger$$\ddagger$\S{}\P{} (82.99" in tables.latex([shown])
+
+
+def test_a_note_about_every_cell_is_said_once_and_marks_none() -> None:
+    assert PANEL.notes == (f"All cells: {FEW}.",)
+    assert {entry.marks for _, entries in PANEL.rows for entry in entries} == {""}
+
+
+def test_more_notes_than_signs_double_the_signs() -> None:
+    shown = panel(
+        *(private(2.0, 1.0 + k, privacy={"delta": 10.0 ** -(6 + k), "target_epsilon": 2.0}) for k in range(6))
+    )
+    signs = [note.split()[0] for note in shown.notes]
+    assert signs[4:6] == ["‖", "††"]
+    assert len(set(signs)) == len(signs)
+
+
+def test_the_accountant_that_was_used_is_named_where_it_is_not_the_one_asked_for() -> None:
+    asked = {"target_epsilon": 2.0, "accountant": "prv", "accountant_used": "rdp"}
+    caption = " ".join(panel(private(2.0, 1.0, privacy=asked)).caption)
+    assert "by the PRV accountant (RDP used in its place)" in caption
+    assert "in its place" not in " ".join(PANEL.caption)
+
+
+def test_the_recommendation_ends_markdown_and_terminal() -> None:
+    sentences = PANEL.recommendation
+    assert sentences
+    assert tables.markdown([PANEL]).rstrip().endswith(f"- {sentences[-1]}")
+    console = Console(width=400, record=True, file=io.StringIO())
+    console.print(tables.terminal([PANEL]))
+    assert console.export_text().rstrip().endswith(f"- {sentences[-1]}")
 
 
 def test_verdicts_stand_beneath_the_table() -> None:
@@ -157,7 +196,7 @@ def test_without_runs_every_format_says_so(tmp_path: Path) -> None:
     paths = tables.write([], tmp_path, "clipnorm")
     assert [path.name for path in paths] == ["clipnorm.csv", "clipnorm.md", "clipnorm.tex"]
     assert paths[1].read_text().startswith("No finished runs.")
-    assert "not run: needs emnist features (raw)" in paths[1].read_text()
+    assert "not run: needs EMNIST, get it by python scripts/get_data.py emnist" in paths[1].read_text()
     console = Console(record=True, file=io.StringIO())
     console.print(tables.terminal([]))
     assert console.export_text() == "No finished runs.\n"

@@ -109,9 +109,11 @@ def test_one_percentile_that_differs_in_a_printed_digit_means_other_features() -
     assert found[0].sentence.endswith("ours (printed): 10 %: 10.09 (10.0).")
 
 
-def test_mixed_settings_are_not_judged() -> None:
+def test_mixed_settings_are_not_judged_and_it_is_said() -> None:
     records = [private(2.0, norm, p, epochs=e) for e in (10, 50) for p, norm in PERCENTILES.items()]
-    assert judge(records) == []
+    (found,) = judge(records)
+    assert (found.claim, found.holds, found.epsilon) == ("mixed", None, 2.0)
+    assert "no verdict: up to 2 settings share a clip norm" in found.sentence
 
 
 def test_features_that_the_paper_does_not_have_are_judged_without_it() -> None:
