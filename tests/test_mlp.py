@@ -1,10 +1,11 @@
 """The packed two-layer tanh network against autograd, against Opacus, and against its own promises."""
 
+import json
 import math
 
 import pytest
 import torch
-from conftest import compose_config, make_run, make_task
+from conftest import ROOT, compose_config, make_run, make_task
 from opacus.grad_sample import GradSampleModule
 from opacus.optimizers import DPOptimizer
 
@@ -233,6 +234,16 @@ def test_the_width_is_part_of_an_mlps_identity_and_of_no_softmax_runs(task):
     assert make_run(task).run_id == "6dd1bc92374616cc"  # as stored results have it from before there was a width
     narrow, wide = (make_run(task, model="mlp_tanh", hidden=width) for width in (8, 9))
     assert len({make_run(task).run_id, narrow.run_id, wide.run_id}) == 3
+
+
+def test_the_identity_of_stored_softmax_runs_is_what_it_was_before_there_was_a_width():
+    folder = ROOT / "outputs" / "results" / "clipnorm"
+    for path in sorted(folder.glob("*.jsonl")):
+        r = json.loads(path.read_text().splitlines()[0])
+        names = ("n", "expected_batch_size", "steps", "clip_norm", "noise_multiplier")
+        mechanism = {name: float(v) if (v := r["mechanism"][name]) == "inf" else v for name in names}
+        own = {name: r[name] for name in ("method", "features", "learning_rate", "seed", "noise", "engine")}
+        assert make_run(make_task(), **own, **mechanism, validation_fraction=0.0).run_id == r["run_id"]
 
 
 def test_runs_of_different_widths_share_no_program(task):

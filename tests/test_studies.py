@@ -10,6 +10,7 @@ from dpexp import run as entry
 SMALL = [
     "train.batch_size=24",
     "train.epochs={2:1,4:2,6:2}",
+    "train.non_private_epochs=2",
     "train.last_epochs=2",
     "train.learning_rate=[0.3,1]",
     "dp.target_epsilon=[2,4]",
