@@ -29,26 +29,26 @@ PACKS = (1, 16, 112, 336, 1008)
 OPACUS_MODES = ("hooks", "ew", "ghost")
 
 
-def make_task() -> Task:
-    """Random pixels in Fashion-MNIST's shape: the time does not depend on what they show."""
+def make_task(n: int = N, dimension: int = DIMENSION, classes: int = CLASSES) -> Task:
+    """Random features, by default in Fashion-MNIST's shape: the time does not depend on what they show."""
     draws = torch.Generator().manual_seed(0)
-    x, y = torch.rand(N, DIMENSION, generator=draws), torch.randint(CLASSES, (N,), generator=draws)
+    x, y = torch.rand(n, dimension, generator=draws), torch.randint(classes, (n,), generator=draws)
     part = Examples(x=x, y=y)
     features = Features(
         dataset="random",
         extractor="raw",
         train=part,
         test=part.subset(torch.arange(100)),
-        num_classes=CLASSES,
+        num_classes=classes,
         source="benchmark",
         digest="random",
     )
     return Task(features=features, train=part, validation=None)
 
 
-def make_runs(count: int, noise: str) -> list[Run]:
+def make_runs(count: int, noise: str, n: int = N) -> list[Run]:
     """Private runs that differ in learning rate only."""
-    mechanism = Mechanism(n=N, expected_batch_size=BATCH, steps=EPOCH, clip_norm=1.0, noise_multiplier=1.0)
+    mechanism = Mechanism(n=n, expected_batch_size=BATCH, steps=EPOCH, clip_norm=1.0, noise_multiplier=1.0)
     first = Run(
         method="dpsgd",
         features="random",
@@ -62,7 +62,7 @@ def make_runs(count: int, noise: str) -> list[Run]:
         validation_fraction=0.0,
         target_epsilon=None,
         clip_percentile=None,
-        account=account(BATCH / N, 0.0, EPOCH, 1e-5),  # timing needs no account
+        account=account(BATCH / n, 0.0, EPOCH, 1e-5),  # timing needs no account
     )
     return [replace(first, learning_rate=0.1 * (k + 1) / count) for k in range(count)]
 

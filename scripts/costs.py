@@ -8,25 +8,19 @@ operations / float32 peak and bytes / bandwidth of an A100.
 
 import argparse
 import math
-import os
 import resource
-import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+from bench import make_runs, make_task, packed_seconds
 from rich.console import Console
 from rich.table import Table
 
 from dpexp import config as configuration
-from dpexp.accounting import account
 from dpexp.config import Config
 from dpexp.data.idx import EMNIST_SUBSETS
-from dpexp.features import Examples, Features
-from dpexp.grid import Program, Run, Task
-from dpexp.mechanism import Mechanism
-from dpexp.sweep import one_thread_each
-from dpexp.train import Data, start
+from dpexp.train import Data
 
 CONF = Path(__file__).resolve().parent.parent / "conf"
 A100_FLOPS, A100_BYTES = 19.5e12, 1.5e12  # a second: float32 without tensor cores; memory
@@ -78,65 +72,17 @@ def step_bytes(shape: Shape) -> int:
     return TRAFFIC * 4 * (shape.d + 1) * shape.K
 
 
-def random_task(shape: Shape) -> Task:
-    """Random features of this size: the time does not depend on what they are."""
-    draws = torch.Generator().manual_seed(0)
-    x = torch.rand(shape.n, shape.d, generator=draws)
-    part = Examples(x=x, y=torch.randint(shape.K, (shape.n,), generator=draws))
-    features = Features(
-        dataset="random",
-        extractor="random",
-        train=part,
-        test=part.subset(torch.arange(min(1000, shape.n))),
-        num_classes=shape.K,
-        source="random",
-        digest="random",
-    )
-    return Task(features=features, train=part, validation=None)
-
-
-def random_runs(shape: Shape, batch: int, count: int) -> list[Run]:
-    """Private runs that differ in learning rate only."""
-    mechanism = Mechanism(n=shape.n, expected_batch_size=batch, steps=100, clip_norm=1.0, noise_multiplier=1.0)
-    first = Run(
-        method="dpsgd",
-        features="random",
-        model="softmax",
-        bias=True,
-        mechanism=mechanism,
-        learning_rate=0.1,
-        seed=0,
-        noise="independent",
-        engine="packed",
-        validation_fraction=0.0,
-        target_epsilon=None,
-        clip_percentile=None,
-        account=account(batch / shape.n, 0.0, 100, 1e-5),  # timing needs no account
-    )
-    return [replace(first, learning_rate=0.1 * (k + 1) / count) for k in range(count)]
-
-
 def measured_seconds(shape: Shape, config: Config, steps: int) -> float:
     """Seconds of one step of one run, with every core training a program of the configured size."""
-    cores, size = os.cpu_count() or 1, config.compute.runs_per_program
-    data = Data.of(random_task(shape), True, config.compute.device)
-    programs = [
-        start(Program(runs=tuple(random_runs(shape, config.train.batch_size, size))), data) for _ in range(cores)
-    ]
-    with one_thread_each(cores) as pool:
-
-        def train(count: int) -> None:
-            list(pool.map(lambda pair: pair[0].epoch(pair[1], range(count)), programs))
-
-        train(2)  # memory is taken on first use
-        begin = time.perf_counter()
-        train(steps)
-        return (time.perf_counter() - begin) / (steps * cores * size)
+    cores = torch.get_num_threads()
+    count = cores * config.compute.runs_per_program
+    data = Data.of(make_task(shape.n, shape.d, shape.K), True, "cpu")
+    return packed_seconds(data, make_runs(count, "independent", shape.n), steps, cores) / count
 
 
-def row(name: str, config: Config, steps: int | None) -> list[str]:
+def row(name: str, steps: int | None) -> list[str]:
     """One line of the table; measured where `steps` is given."""
-    shape = SHAPES[name]
+    shape, config = SHAPES[name], configuration.compose(["+sweep=clipnorm", f"dataset={name}"], CONF)
     runs, total = sweep_size(config, shape.n)
     flops = total * step_flops(shape, config.train.batch_size)
     gpu = max(flops / A100_FLOPS, total * step_bytes(shape) / A100_BYTES)
@@ -155,7 +101,6 @@ def main() -> None:
     parser.add_argument("--measure", nargs="*", default=[], choices=list(SHAPES), help="data sets to time here")
     parser.add_argument("--steps", type=int, default=10, help="steps to time (default: 10)")
     arguments = parser.parse_args()
-    config = configuration.compose(["+sweep=clipnorm"], CONF)
     table = Table(title="The clip-norm sweep in full")
     for column in (
         "data set",
@@ -170,7 +115,7 @@ def main() -> None:
     for column in ("ms / step and run here", "hours here", "peak MiB here"):
         table.add_column(column, justify="right")
     for name in SHAPES:
-        table.add_row(*row(name, config, arguments.steps if name in arguments.measure else None))
+        table.add_row(*row(name, arguments.steps if name in arguments.measure else None))
     Console(width=200).print(table)
 
 
