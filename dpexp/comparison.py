@@ -2,29 +2,18 @@
 
 import math
 from collections.abc import Callable, Mapping
-from importlib.resources import files
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from dpexp.aggregate import SETTINGS
+from dpexp.reference import PAPER_EXTRACTORS, clipnorm_tables
 
 COLUMNS = (
     *("table", "dataset", "extractor", "model", "epsilon", "method", "clip_norm", "percentile"),
     *("accuracy_mean", "accuracy_std", "runs", "learning_rate", "paper_mean", "paper_std", "note"),
 )
-# Features behind each data set of the paper (Section 5.2, Appendix A). Other features are another experiment.
-PAPER_EXTRACTORS = {
-    "caltech256": "resnet34",
-    "food101": "resnet34",
-    "cifar100": "resnet18",
-    "cifar10": "resnet18",
-    "tweeteval_emoji": "distilbert",
-    "emotion": "distilbert",
-    "emnist": "raw",
-    "fashion_mnist": "raw",
-}
 TITLES = {
     "caltech256": "Caltech-256",
     "food101": "Food-101",
@@ -34,6 +23,8 @@ TITLES = {
     "emotion": "Emotion",
     "emnist": "EMNIST",
     "fashion_mnist": "Fashion-MNIST",
+    "mnist": "MNIST",
+    "imdb": "IMDB",
 }
 PAPER_SETTING = {"delta": 1e-5, "expected_batch_size": 500.0}  # Section 5.2
 PAPER_GRID = {"learning_rates": 16, "runs": 3}  # Section 5.2; `runs` are seeds
@@ -55,7 +46,7 @@ def sweep_of(row: Mapping[Any, Any]) -> str:
 
 def read_reference() -> pd.DataFrame:
     """The paper's Tables 3 to 7 as printed, one row per number, with each data set's extractor."""
-    with files("dpexp").joinpath("reference/clipnorm_tables.csv").open(encoding="utf-8") as file:
+    with clipnorm_tables().open(encoding="utf-8") as file:
         reference = pd.read_csv(file)
     return reference.assign(extractor=reference["dataset"].map(PAPER_EXTRACTORS))
 

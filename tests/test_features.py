@@ -13,8 +13,10 @@ from dpexp import data, features
 from dpexp.config import ConfigError
 from dpexp.data import DataError
 from dpexp.features import extractors, fingerprint
+from dpexp.reference import PAPER_EXTRACTORS
 
 CONF = Path(__file__).resolve().parent.parent / "conf"
+PRINTED = sorted(set(PAPER_EXTRACTORS) - {"caltech256", "food101"})  # the paper prints no percentiles for these
 
 
 @pytest.fixture
@@ -125,8 +127,9 @@ def test_the_fingerprint_knows_the_papers_features_and_says_when_they_differ():
 
 
 def test_every_printed_data_set_has_its_papers_extractor():
-    for dataset, extractor in fingerprint.PAPER_EXTRACTOR.items():
-        assert len(fingerprint.printed(dataset)) == 6
+    assert len(PRINTED) == 6
+    for dataset, extractor in PAPER_EXTRACTORS.items():
+        assert len(fingerprint.printed(dataset)) == (6 if dataset in PRINTED else 0)
         assert extractor in extractors.EXTRACTORS
 
 
@@ -153,7 +156,7 @@ def test_custom_data_needs_a_path(tmp_path):
         features.load(compose_config("dataset=custom", f"data_root={tmp_path}"))
 
 
-@pytest.mark.parametrize("dataset", sorted(fingerprint.PAPER_EXTRACTOR))
+@pytest.mark.parametrize("dataset", PRINTED)
 def test_the_percentiles_in_a_data_sets_header_comment_are_the_printed_ones(dataset):
     printed = " ".join(f"{value:.1f}" for value in fingerprint.printed(dataset).values())
     assert f": {printed} (paper L, Table" in (CONF / "dataset" / f"{dataset}.yaml").read_text().replace("\n# ", " ")

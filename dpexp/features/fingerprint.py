@@ -2,22 +2,13 @@
 
 import csv
 from functools import cache
-from importlib.resources import files
 
 import numpy as np
 import torch
 
 from dpexp import lipschitz
+from dpexp.reference import PAPER_EXTRACTORS, clipnorm_tables
 
-# The extractor behind the printed percentiles (paper L, Section 5.2 and Appendix A).
-PAPER_EXTRACTOR = {
-    "cifar100": "resnet18",
-    "cifar10": "resnet18",
-    "tweeteval_emoji": "distilbert",
-    "emotion": "distilbert",
-    "emnist": "raw",
-    "fashion_mnist": "raw",
-}
 TOLERANCE = 0.1  # printed with one decimal (0.05), plus the rounding of other library versions
 
 
@@ -30,7 +21,7 @@ def constants(x: np.ndarray) -> np.ndarray:
 def printed(dataset: str) -> dict[float, float]:
     """The paper's percentiles of a data set: {percentile: clip norm}; empty where it prints none."""
     found = {}
-    with (files("dpexp") / "reference" / "clipnorm_tables.csv").open() as file:
+    with clipnorm_tables().open(encoding="utf-8") as file:
         for row in csv.DictReader(file):
             if row["dataset"] == dataset and row["percentile"] and row["clip_norm"]:
                 found[float(row["percentile"])] = float(row["clip_norm"])
@@ -58,7 +49,7 @@ def _verdict(dataset: str, extractor: str, same: bool) -> str:
     """What the comparison means."""
     if same:
         return f"{dataset}: same features as the paper"
-    wanted = PAPER_EXTRACTOR[dataset]
+    wanted = PAPER_EXTRACTORS[dataset]
     if extractor != wanted:
         return f"{dataset}: different: the paper used {wanted}, this is {extractor}; do not compare accuracies"
     return f"{dataset}: different: check image size / pooling / weights"
