@@ -41,7 +41,8 @@ def _not_covered(noise: str, clip_percentile: float | None, select_on: str, cand
             "privacy"
         )
     clauses += [
-        "the training loss and the fraction of clipped examples in the record of each epoch",
+        "what the record tells of the training data: loss, accuracy and fraction clipped, and percentiles of the "
+        "Lipschitz constants",
         "other runs: those of one seed share their mini-batches, so adding up their epsilons does not cover the "
         "release of several",
         "the noise source: pseudo-random floating-point numbers of a generator that is not cryptographic",
