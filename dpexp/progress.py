@@ -87,6 +87,10 @@ class Progress:
             left = self._bar.tasks[0].time_remaining
             self._console.print(f"{self._state()}" + (f", {left:.0f} s left" if left is not None else ""))
 
+    def stopping(self) -> None:
+        """Say that a request to stop was heard; the running epochs end first."""
+        self._console.print("Stopping after the current epoch; again to stop at once and lose it.")
+
     def failed(self, program: Program, error: BaseException) -> None:
         """Say at once which runs failed and why; the others go on."""
         first = program.runs[0]

@@ -84,6 +84,7 @@ def train_all(
                 mirror.send(records)
         except KeyboardInterrupt:
             stop.set()
+            progress.stopping()
             pool.shutdown(wait=True, cancel_futures=True)
             raise Interrupted from None
     if errors:

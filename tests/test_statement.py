@@ -63,7 +63,7 @@ def test_statement_lists_what_is_not_covered(mechanism, paid):
     ):
         assert part in uncovered, part
     assert "not cryptographic" in uncovered
-    assert "percentile" not in text
+    assert "of the training data and was computed" not in text
     assert "never release" not in text
 
 
