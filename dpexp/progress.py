@@ -89,7 +89,7 @@ class Progress:
 
     def stopping(self) -> None:
         """Say that a request to stop was heard; the running epochs end first."""
-        self._console.print("Stopping after the current epoch; again to stop at once and lose it.")
+        self._console.print("Stopping after the current epoch.")
 
     def failed(self, program: Program, error: BaseException) -> None:
         """Say at once which runs failed and why; the others go on."""
