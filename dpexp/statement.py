@@ -45,6 +45,9 @@ def _not_covered(noise: str, clip_percentile: float | None, select_on: str, cand
         "Lipschitz constants",
         "other runs: those of one seed share their mini-batches, so adding up their epsilons does not cover the "
         "release of several",
+        "whoever knows the seed: with it and this code batches and noise can be drawn again, so a model to be "
+        "released needs a secret seed, and this record, which names it, stays behind",
+        "the number of training examples, which sample rate, steps and noise are computed from",
         "the noise source: pseudo-random floating-point numbers of a generator that is not cryptographic",
     ]
     return clauses
@@ -108,7 +111,7 @@ def privacy_statement(  # noqa: PLR0913
     parts.append(f"Not covered: {'; '.join(_not_covered(noise, clip_percentile, select_on, candidates))}.")
     if noise == "shared":
         parts.append(
-            "The runs of this study share their noise: never release two of these models together, because their "
-            "difference cancels the noise."
+            "All runs of a seed that share their noise draw the same, in every study and on every data set: never "
+            "release two of these models together, because their difference cancels the noise."
         )
     return " ".join(parts)
