@@ -57,7 +57,7 @@ class Run:
         per_epoch = self.mechanism.n / self.mechanism.expected_batch_size
         epochs = max(1, round(self.mechanism.steps / per_epoch))
         ends = [min(self.mechanism.steps, math.ceil(e * per_epoch)) for e in range(1, epochs)]
-        return [*ends, self.mechanism.steps]
+        return sorted({*ends, self.mechanism.steps})
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,7 +2,7 @@ import dataclasses
 import math
 
 import pytest
-from conftest import compose_config, make_features, make_run
+from conftest import compose_config, make_features, make_run, make_task
 
 from dpexp import grid
 from dpexp.config import ConfigError
@@ -78,6 +78,14 @@ def test_identity_changes_with_everything_that_can_change_the_number(task):
 def test_identity_does_not_change_with_labels(task):
     run = make_run(task)
     assert dataclasses.replace(run, target_epsilon=3.0, clip_percentile=10.0).run_id == run.run_id
+
+
+@pytest.mark.parametrize("steps", [1, 2, 3, 7])
+def test_every_epoch_has_a_step_even_where_an_epoch_is_hardly_longer_than_one(steps):
+    for n, batch in ((11, 10), (4, 3), (5, 4), (7, 7)):
+        ends = make_run(make_task(n=n), expected_batch_size=batch, steps=steps).evaluation_steps
+        assert ends == sorted(set(ends))
+        assert ends[-1] == steps
 
 
 def test_packing_keeps_every_run_once_and_shares_only_what_may_be_shared():
