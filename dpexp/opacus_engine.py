@@ -66,18 +66,28 @@ def _module(model: str, weights: Weights) -> nn.Module:
     return module
 
 
-def make_private(run: Run, data: Data, grad_sample_mode: str = "hooks") -> Private:
-    """Wrap a run's head in Opacus.
+def check(run: Run) -> None:
+    """Refuse a run that Opacus would not train as it is stated; it always samples at 1 / ceil(n / batch size).
 
-    Raises: ConfigError where Opacus would sample at another rate than the mechanism states: it always uses
-    1 / ceil(n / batch size).
+    Raises: ConfigError.
     """
-    inputs, mechanism = data.train, run.mechanism
+    if run.method == "non_private" or run.model not in MODULES:
+        raise ConfigError(
+            f"engine=opacus trains private runs of {', '.join(MODULES)}, got {run.method} on {run.model}; "
+            "use engine=packed or train.non_private=false"
+        )
+    mechanism = run.mechanism
     if mechanism.n % mechanism.expected_batch_size:
         raise ConfigError(
             f"engine=opacus needs a train.batch_size that divides n={mechanism.n}, got "
             f"{mechanism.expected_batch_size:g}: Opacus would sample at another rate; use engine=packed"
         )
+
+
+def make_private(run: Run, data: Data, grad_sample_mode: str = "hooks") -> Private:
+    """Wrap a run's head in Opacus. Raises: ConfigError as `check`."""
+    check(run)
+    inputs, mechanism = data.train, run.mechanism
     device = inputs.x.device
     module = _module(run.model, initial_weights(run, data))
     weights = tuple(module.parameters())
@@ -124,13 +134,8 @@ def train_with_opacus(
     No checkpoint is kept: a run of this engine that is cut off starts again.
     """
     (run,) = program.runs
-    if run.method == "non_private" or run.model not in MODULES:
-        raise ConfigError(
-            f"engine=opacus trains private runs of {', '.join(MODULES)}, got {run.method} on {run.model}; "
-            "use engine=packed or train.non_private=false"
-        )
-    head = HEADS[run.model]
     started, private, done = time.monotonic(), make_private(run, data), 0
+    head = HEADS[run.model]
     history: dict[str, list[float]] = {}
     batches = _endless(private.loader)
     for end in run.evaluation_steps:

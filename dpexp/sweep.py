@@ -9,15 +9,14 @@ from pathlib import Path
 
 import torch
 
-from dpexp import record, results
+from dpexp import opacus_engine, record, results
 from dpexp.config import Config, ConfigError
 from dpexp.grid import Program
-from dpexp.opacus_engine import train_with_opacus
 from dpexp.progress import Progress
 from dpexp.tracking import Mirror
 from dpexp.train import Data, Interrupted, Outcome, train
 
-TRAINERS = {"packed": train, "opacus": train_with_opacus}
+TRAINERS = {"packed": train, "opacus": opacus_engine.train_with_opacus}
 
 
 def workers(config: Config) -> int:
@@ -54,11 +53,14 @@ def train_all(
 ) -> None:
     """Train every program and store its records; longest first, so that no core idles at the end.
 
-    Raises: Interrupted after Ctrl-C or SIGTERM; the first error of a program once the others are done.
+    Raises: Interrupted after Ctrl-C or SIGTERM; the first error of a program once the others are done; at once, with
+    progress saved, where records cannot be stored. ConfigError, before any training, for what an engine cannot do.
     """
     config, stop = context.config, threading.Event()
     if not programs:
         return
+    for program in programs if config.engine == "opacus" else ():
+        opacus_engine.check(program.runs[0])
     on_device = Data.of(context.task, config.model.bias, _device(config))
     errors: list[BaseException] = []
 
@@ -87,6 +89,10 @@ def train_all(
             progress.stopping()
             pool.shutdown(wait=True, cancel_futures=True)
             raise Interrupted from None
+        except BaseException:
+            stop.set()  # results cannot be stored: what still trains would be lost
+            pool.shutdown(wait=True, cancel_futures=True)
+            raise
     if errors:
         raise errors[0]
 

@@ -9,10 +9,9 @@ import time
 from pathlib import Path
 
 import pytest
-from conftest import ROOT, compose_config, make_features
+from conftest import ROOT
 
-from dpexp import grid, record, results, sweep
-from dpexp.tracking import Mirror
+from dpexp import results
 
 SMALL = [
     "+sweep=clipnorm",
@@ -141,6 +140,28 @@ def test_ctrl_c_keeps_what_is_finished_and_prints_how_to_go_on(tmp_path):
     assert json.loads(status.read_text())["status"] == "interrupted"
 
 
+def test_ctrl_c_outside_training_ends_as_quietly(tmp_path):
+    script = (
+        "import tiny_run, dpexp.features\n"
+        "def stopped(*_): raise KeyboardInterrupt\n"
+        "dpexp.features.load = stopped\n"
+        "tiny_run.main()"
+    )
+    environment = {**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}"}
+    stopped = subprocess.run(
+        [sys.executable, "-c", script, *SMALL],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert stopped.returncode == 130, stopped.stderr
+    assert "Traceback" not in stopped.stderr
+    status = next((tmp_path / "outputs" / "logs").rglob("status.json"))
+    assert json.loads(status.read_text())["status"] == "interrupted"
+
+
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
@@ -148,6 +169,9 @@ def test_ctrl_c_keeps_what_is_finished_and_prints_how_to_go_on(tmp_path):
         (["train.batch_size=4096"], "train.batch_size=4096 is larger than the training set (240 samples"),
         (["dp.cip_norm=1"], "did you mean dp.clip_norm?"),
         (["compute=cuda"], "needs a CUDA GPU"),
+        (["data_root=~/data"], "write data_root=$HOME/data"),
+        (["engine=opacus"], "engine=opacus trains private runs"),
+        (["engine=opacus", "train.non_private=false", "train.batch_size=23"], "that divides n=240, got 23"),
     ],
 )
 def test_a_bad_setting_ends_with_one_clear_line_and_leaves_no_results(tmp_path, overrides, message):
@@ -187,58 +211,6 @@ def test_a_multirun_goes_on_after_a_job_that_fails(tmp_path):
     }
     states = [json.loads(path.read_text())["status"] for path in (tmp_path / "outputs" / "logs").rglob("status.json")]
     assert sorted(states) == ["done"] * 3 + ["failed"] * 3
-
-
-@pytest.fixture
-def context(tmp_path):
-    config = compose_config(*SMALL, f"output_dir={tmp_path}")
-    task = grid.prepare(config, make_features())
-    return record.Context(config=config, task=task, candidates=1)
-
-
-class SilentProgress:
-    failures = 0
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        pass
-
-    def advance(self, run_steps):
-        pass
-
-    def finished(self, records):
-        pass
-
-    def failed(self, program, error):
-        self.failures += 1
-
-
-def test_one_program_that_fails_is_reported_and_the_others_are_stored(context, tmp_path, monkeypatch):
-    programs = grid.pack(grid.expand(context.config, context.task), 6)
-
-    def fails_once(program, *arguments, **options):
-        if program is programs[1]:
-            raise MemoryError("injected")
-        return sweep.train(program, *arguments, **options)
-
-    monkeypatch.setitem(sweep.TRAINERS, "packed", fails_once)
-    progress = SilentProgress()
-    with pytest.raises(MemoryError, match="injected"):
-        sweep.train_all(programs, context, tmp_path / "r", progress, Mirror(context.config))
-    assert progress.failures == 1
-    stored = {r["run_id"] for r in results.read(tmp_path / "r")}
-    assert stored == {run.run_id for program in programs if program is not programs[1] for run in program.runs}
-
-
-def test_torchs_thread_setting_is_restored(context, tmp_path):
-    import torch
-
-    before = torch.get_num_threads()
-    programs = grid.pack(grid.expand(context.config, context.task)[:2], 2)
-    sweep.train_all(programs, context, tmp_path / "r", SilentProgress(), Mirror(context.config))
-    assert torch.get_num_threads() == before
 
 
 def test_the_opacus_engine_reaches_the_packed_engines_accuracy(tmp_path):

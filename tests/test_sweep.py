@@ -1,0 +1,86 @@
+import pytest
+from conftest import compose_config, make_features
+
+from dpexp import grid, record, results, sweep
+from dpexp.tracking import Mirror
+
+SMALL = [
+    "+sweep=clipnorm",
+    "train.batch_size=24",
+    "train.epochs=4",
+    "train.non_private_epochs=null",
+    "train.last_epochs=2",
+    "train.learning_rate=[0.1,1]",
+    "dp.target_epsilon=[2,4]",
+    "dp.clip_percentile=[0,100]",
+    "seeds=[0,1]",
+]
+
+
+@pytest.fixture
+def context(tmp_path):
+    config = compose_config(*SMALL, f"output_dir={tmp_path}")
+    task = grid.prepare(config, make_features())
+    return record.Context(config=config, task=task, candidates=1)
+
+
+class SilentProgress:
+    failures = 0
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        pass
+
+    def advance(self, run_steps):
+        pass
+
+    def finished(self, records):
+        pass
+
+    def failed(self, program, error):
+        self.failures += 1
+
+
+def test_one_program_that_fails_is_reported_and_the_others_are_stored(context, tmp_path, monkeypatch):
+    programs = grid.pack(grid.expand(context.config, context.task), 6)
+
+    def fails_once(program, *arguments, **options):
+        if program is programs[1]:
+            raise MemoryError("injected")
+        return sweep.train(program, *arguments, **options)
+
+    monkeypatch.setitem(sweep.TRAINERS, "packed", fails_once)
+    progress = SilentProgress()
+    with pytest.raises(MemoryError, match="injected"):
+        sweep.train_all(programs, context, tmp_path / "r", progress, Mirror(context.config))
+    assert progress.failures == 1
+    stored = {r["run_id"] for r in results.read(tmp_path / "r")}
+    assert stored == {run.run_id for program in programs if program is not programs[1] for run in program.runs}
+
+
+def test_results_that_cannot_be_stored_stop_the_other_programs(context, tmp_path, monkeypatch):
+    programs, started = grid.pack(grid.expand(context.config, context.task), 1), []
+
+    def counted(program, *arguments, **options):
+        started.append(program)
+        return sweep.train(program, *arguments, **options)
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setitem(sweep.TRAINERS, "packed", counted)
+    monkeypatch.setattr("dpexp.results.append", full)
+    with pytest.raises(OSError, match="No space"):
+        sweep.train_all(programs, context, tmp_path / "r", SilentProgress(), Mirror(context.config))
+    assert 0 < len(started) < len(programs)
+
+
+def test_torchs_thread_setting_is_restored(context, tmp_path):
+    import torch
+
+    before = torch.get_num_threads()
+    programs = grid.pack(grid.expand(context.config, context.task)[:2], 2)
+    sweep.train_all(programs, context, tmp_path / "r", SilentProgress(), Mirror(context.config))
+    assert torch.get_num_threads() == before
