@@ -185,6 +185,11 @@ class Config:
 
     def check(self) -> None:
         """Normalise and check every section, then what spans several."""
+        if not re.fullmatch(r"\w[\w.-]{0,99}", self.name):
+            raise ConfigError(
+                "name must be 1 to 100 letters, digits, _, - and ., and begin with none of the last two, because it "
+                f"names files; got {self.name!r}"
+            )
         self.model.check()
         one_of("algorithm.name", self.algorithm.name, ALGORITHMS)
         self.dp.check()
@@ -235,13 +240,15 @@ def _keys(schema: type, prefix: str = "") -> list[str]:
 
 
 def check_keys(overrides: Sequence[str]) -> None:
-    """Refuse a misspelt key on the command line with the closest known one; Hydra would only refuse it.
+    """Refuse a misspelt key on the command line with the closest known one; Hydra would only refuse it. Also a ~.
 
     Raises: ConfigError.
     """
     known = _keys(Config)
     for override in overrides:
-        key, equals, _ = override.partition("=")
+        key, equals, value = override.partition("=")
+        if equals and value.startswith("~"):
+            raise ConfigError(f"{override}: ~ is not expanded there; write {key}=$HOME{value[1:]}")
         if equals and re.fullmatch(r"[A-Za-z_.]+", key) and not key.startswith("hydra.") and key not in known:
             close = difflib.get_close_matches(key, [*known, "+sweep"], n=1)
             hint = f"did you mean {close[0]}?" if close else f"known keys: {', '.join(known)}"
