@@ -228,12 +228,14 @@ def _sigma(answer: Any) -> float:
     return answer
 
 
-def _account(answer: Any) -> Account:
-    """A kept account, or ValueError or TypeError."""
+def _account(answer: Any, question: dict[str, Any]) -> Account:
+    """A kept account, or ValueError or TypeError if it cannot be that of the question."""
     values: dict[str, Any] = {key: math.inf if value == "inf" else value for key, value in answer.items()}
     kept = Account(**(values | {"notes": tuple(values["notes"])}))
     if kept.epsilon != getattr(kept, f"epsilon_{kept.accountant_used}", None):
         raise ValueError("its epsilon is not that of the accountant used")
+    if any(getattr(kept, key) != value for key, value in question.items()):
+        raise ValueError("it is the account of another setting")
     return kept
 
 
@@ -281,4 +283,4 @@ def cached_account(  # noqa: PLR0913
         values = asdict(account(**question))
         return {key: "inf" if value == math.inf else value for key, value in values.items()}
 
-    return _remembered(folder, {"kind": "account", **question}, compute, _account)
+    return _remembered(folder, {"kind": "account", **question}, compute, partial(_account, question=question))

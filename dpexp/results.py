@@ -49,7 +49,7 @@ def _parse(path: Path) -> Iterable[Record]:
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
         try:
             record = json.loads(line, parse_constant=_refuse_constant)
-            found = record["format"]
+            found, _ = record["format"], record["run_id"]
         except (ValueError, KeyError, TypeError) as error:
             raise ResultsError(f"{path}, line {number}: not a result record ({error}); move the file away") from error
         if found != FORMAT:
@@ -69,10 +69,13 @@ def read(folder: Path) -> list[Record]:
 def check_settings(folder: Path, settings: Record, stored: Iterable[Record]) -> None:
     """Refuse to mix, in one study, runs of the same features whose settings differ.
 
-    settings: everything that must agree between the runs of a table, by configuration key. Raises: ConfigError.
+    settings: everything that must agree between the runs of a table, by configuration key.
+    Raises: ConfigError; ResultsError for a record without settings.
     """
     wanted = encode(settings)
     for record in stored:
+        if "settings" not in record:
+            raise ResultsError(f"{folder}: run {record['run_id']} has no settings; move its file away")
         have = record["settings"]
         if any(have[key] != wanted[key] for key in ("dataset", "extractor", "model")):
             continue

@@ -42,13 +42,13 @@ def test_a_write_that_fails_leaves_nothing_under_the_final_name(tmp_path, monkey
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("os.fsync", full)
-    with pytest.raises(OSError, match="No space"):
+    with pytest.raises(OSError, match="no room"):
         results.append(tmp_path, "p", [record("a")])
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(
-    "line", ["{", "[]", '{"run_id": "a"}', '{"format": 1, "run_id": "a", "x": NaN}', '{"format": 99}']
+    "line", ["{", "[]", '{"run_id": "a"}', '{"format": 1}', '{"format": 1, "run_id": "a", "x": NaN}', '{"format": 99}']
 )
 def test_a_foreign_file_is_named_with_its_line(tmp_path, line):
     (tmp_path / "p.jsonl").write_text(json.dumps(record("a")) + "\n" + line + "\n")
@@ -66,6 +66,11 @@ def test_one_study_cannot_mix_settings_and_the_error_names_them(tmp_path):
     results.check_settings(tmp_path, SETTINGS | {"dataset": "other", "dp.delta": 1e-6}, stored)
     with pytest.raises(ConfigError, match=r"train.epochs=.*2.0.*10.*train.epochs=50.*name="):
         results.check_settings(tmp_path, SETTINGS | {"train.epochs": 50}, stored)
+
+
+def test_a_record_without_settings_is_named(tmp_path):
+    with pytest.raises(results.ResultsError, match="run a has no settings"):
+        results.check_settings(tmp_path, SETTINGS, [record("a")])
 
 
 def test_a_folder_that_cannot_be_made_is_named_before_training(tmp_path):
