@@ -100,7 +100,7 @@ def _job(composed: DictConfig) -> None:
     console = Console()
     try:
         paths = execute(configuration.load(composed), console)
-    except Interrupted:
+    except (Interrupted, KeyboardInterrupt):  # in training, or before and after it
         _write_status("interrupted")
         console.print("Interrupted. What is finished is stored; the same command goes on from there:")
         console.print(f"  python -m dpexp.run {shlex.join(sys.argv[1:])}", highlight=False, soft_wrap=True)
