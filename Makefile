@@ -36,7 +36,7 @@ outputs/tables/theory.md: $(wildcard outputs/results/theory/*.jsonl) .venv/.inst
 	$(BIN)/python -m dpexp.theory_figures
 
 bench: .venv/.installed  ## packed training against Opacus and against its own matrix products
-	$(BIN)/python scripts/bench.py $(ARGS) && $(BIN)/python scripts/bench_mlp.py $(ARGS)
+	$(BIN)/python scripts/bench_mlp.py $(ARGS) && $(BIN)/python scripts/bench.py $(ARGS)
 
 test: .venv/.installed-dev  ## run the tests
 	$(BIN)/python -m pytest $(ARGS)
