@@ -47,10 +47,11 @@ lint: .venv/.installed-dev  ## formatter, linter, type checker
 clean:  ## remove what can be made again (never results)
 	rm -rf .venv outputs/cache outputs/features outputs/checkpoints outputs/logs outputs/smoke
 
-.venv/bin/python:
+# pip comes last: a venv that could not be finished (Debian without python3-venv) is made again
+.venv/bin/pip:
 	$(PYTHON) -m venv .venv
 
-.venv/.installed: pyproject.toml constraints.txt | .venv/bin/python
+.venv/.installed: pyproject.toml constraints.txt | .venv/bin/pip
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable . && touch $@
 
 .venv/.installed-dev: .venv/.installed

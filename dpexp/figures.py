@@ -33,9 +33,10 @@ def draw(table: pd.DataFrame) -> Figure:
 
 
 def _name(study: str, names: Iterable[str]) -> str:
-    """A figure's name: what it shows, the usual head left out."""
+    """A figure's file name: what it shows, the usual head left out; titles are people's own and may hold any sign."""
     dataset, extractor, model = names
-    return "-".join([study, dataset, extractor, *([] if model == "softmax" else [model])])
+    parts = [study, dataset, extractor, *([] if model == "softmax" else [model])]
+    return "-".join("".join(c if c.isalnum() or c in "_.-" else "_" for c in part) for part in parts)
 
 
 def write(records: Iterable[Record], output_dir: Path, study: str) -> list[Path]:

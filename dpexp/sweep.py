@@ -26,7 +26,10 @@ def workers(config: Config) -> int:
     """
     if config.compute.device != "cpu":
         return 1
-    return config.compute.workers or len(os.sched_getaffinity(0))
+    if config.compute.workers is not None:
+        return config.compute.workers
+    usable = getattr(os, "sched_getaffinity", None)  # Linux only
+    return len(usable(0)) if usable else os.cpu_count() or 1
 
 
 @contextmanager

@@ -30,6 +30,11 @@ def test_the_papers_figure_has_its_name_and_others_are_named_by_what_they_show(t
     assert {path.name for path in (tmp_path / "figures").iterdir()} == names
 
 
+def test_a_title_with_a_slash_makes_no_folder(tmp_path: Path) -> None:
+    figures.write([private(2.0, 1.0, dataset="../a/b")], tmp_path, "mine")
+    assert {path.name for path in (tmp_path / "figures").iterdir()} == {"mine-.._a_b-raw.pdf", "mine-.._a_b-raw.png"}
+
+
 def test_another_studys_figure_does_not_take_the_papers_name(tmp_path: Path) -> None:
     paths = figures.write([private(2.0, 1.0)], tmp_path, "smoke")
     assert [path.name for path in paths] == ["smoke-fashion_mnist-raw.pdf", "smoke-fashion_mnist-raw.png"]

@@ -199,6 +199,26 @@ def test_no_gradient_of_softmax_regression_is_longer_than_its_constant() -> None
     assert (constants(x, include_bias=False) < constants(x, include_bias=True)).all()
 
 
+def test_percentiles_are_linearly_interpolated_and_equal_constants_give_their_value() -> None:
+    found = percentile_clip_norms(torch.arange(5.0), (25, 50, 90, 100))
+    assert found == pytest.approx({25: 1.0, 50: 2.0, 90: 3.6, 100: 4.0})
+    assert percentile_clip_norms(torch.full((4,), 1.5), (0, 40, 100)) == {0: 1.5, 40: 1.5, 100: 1.5}
+
+
+@pytest.mark.parametrize(
+    ("values", "at", "message"),
+    [
+        ([0.0, 1.0], 0, "dp.clip_percentile=0 gives clip norm 0, which must be > 0"),
+        ([1.0, float("nan")], 50, "needs finite constants; 1 are not"),
+        ([1.0, 2.0], -1, "must be between 0 and 100, got -1"),
+        ([1.0, 2.0], 101, "must be between 0 and 100, got 101"),
+    ],
+)
+def test_a_percentile_that_is_no_clip_norm_is_refused(values: list[float], at: float, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        percentile_clip_norms(torch.tensor(values), (at,))
+
+
 def test_percentile_of_inverts_the_percentile_clip_norms() -> None:
     values = _sample()
     for percentile, clip_norm in percentile_clip_norms(values, (0, 10, 50, 100)).items():

@@ -199,7 +199,7 @@ def test_other_settings_cannot_slip_into_a_finished_study(finished):
     assert numbers(folder) == before
 
 
-def test_a_multirun_goes_on_after_a_job_that_fails(tmp_path):
+def test_a_multirun_goes_on_after_a_job_that_fails_and_later_jobs_give_the_numbers_of_one_alone(finished, tmp_path):
     failed = run(
         tmp_path, "-m", "seeds=[0]", "name=first,second,third", "train.batch_size=24,4096", "train.non_private=false"
     )
@@ -211,6 +211,11 @@ def test_a_multirun_goes_on_after_a_job_that_fails(tmp_path):
     }
     states = [json.loads(path.read_text())["status"] for path in (tmp_path / "outputs" / "logs").rglob("status.json")]
     assert sorted(states) == ["done"] * 3 + ["failed"] * 3
+    alone = {run_id: values[:2] for run_id, values in numbers(finished[0]).items()}
+    for name in ("first", "second", "third"):
+        jobs = {run_id: values[:2] for run_id, values in numbers(tmp_path, name).items()}
+        assert len(jobs) == 12
+        assert jobs.items() <= alone.items()
 
 
 def test_the_opacus_engine_reaches_the_packed_engines_accuracy(tmp_path):

@@ -77,6 +77,12 @@ def test_results_that_cannot_be_stored_stop_the_other_programs(context, tmp_path
     assert 0 < len(started) < len(programs)
 
 
+def test_there_is_a_worker_a_core_where_cores_cannot_be_reserved(context, monkeypatch):
+    monkeypatch.delattr("os.sched_getaffinity", raising=False)
+    monkeypatch.setattr("os.cpu_count", lambda: 5)
+    assert sweep.workers(context.config) == 5
+
+
 def test_torchs_thread_setting_is_restored(context, tmp_path):
     import torch
 

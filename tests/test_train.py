@@ -7,7 +7,7 @@ from conftest import make_run, make_task
 from dpexp.grid import Program, pack
 from dpexp.heads import HEADS
 from dpexp.sampling import Noise, poisson_batch
-from dpexp.train import Data, Inputs, Interrupted, evaluate, train
+from dpexp.train import Data, Inputs, Interrupted, evaluate, start, train
 
 DOUBLE = torch.float64
 
@@ -117,6 +117,17 @@ def test_every_step_is_taken_empty_batches_included():
     (outcome,) = train(Program(runs=(run,)), Data.of(task, True, "cpu"), on_epoch=seen.append)
     assert sum(seen) == 200
     assert outcome.weights[0].isfinite().all()
+
+
+def test_an_empty_batch_still_changes_the_weights_by_noise():
+    task = make_task(n=64)
+    run = make_run(task, expected_batch_size=1, steps=200)
+    first_empty = next(t for t in range(200) if len(poisson_batch(run.mechanism, 0, t)) == 0)
+    loop, state = start(Program(runs=(run,)), Data.of(task, True, "cpu"))
+    loop.epoch(state, range(first_empty))
+    before = state.weights[0].clone()
+    loop.epoch(state, range(first_empty, first_empty + 1))
+    assert float((state.weights[0] - before).std()) == pytest.approx(0.5, rel=0.5)  # eta sigma tau / b, 21 weights
 
 
 def test_steps_that_are_no_whole_number_of_epochs_are_all_taken(task):
