@@ -5,6 +5,7 @@ it, whose winner is released as it is: no guarantee. `sound` is a proven choice 
 norm per seed, because a new training run would have to choose anew.
 """
 
+import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -62,9 +63,12 @@ MECHANISMS: dict[str, Callable[[Tensor, PrivateClipConfig, np.random.Generator],
 def draw(mode: str, constants: Tensor, settings: PrivateClipConfig, seed: int) -> float:
     """The clip norm of one seed, to six digits. constants: [n].
 
+    The stream is keyed by the constants too: with a key of the seed alone, choices on two data sets would share their
+    randomness, and releasing both would not compose.
     Guarantee: in mode `sound`, (settings.epsilon, 0)-DP (`lipschitz.private_minimum`); in mode `paper`, none.
     """
-    return float(f"{MECHANISMS[mode](constants, settings, generator(seed, 'clip norm', mode)):.6g}")
+    data = hashlib.sha256(constants.cpu().numpy().tobytes()).hexdigest()
+    return float(f"{MECHANISMS[mode](constants, settings, generator(seed, 'clip norm', mode, data)):.6g}")
 
 
 def landing(mode: str, constants: Tensor, settings: PrivateClipConfig, draws: int = 100) -> Landing:

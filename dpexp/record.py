@@ -11,6 +11,7 @@ from pathlib import Path
 from dpexp import __version__, lipschitz, private_clip
 from dpexp.cells import Task
 from dpexp.config import Config, plain
+from dpexp.grid import GENERATION
 from dpexp.results import FORMAT, Record
 from dpexp.statement import privacy_statement
 from dpexp.train import Outcome
@@ -45,6 +46,7 @@ class Context:
 def settings(config: Config, task: Task) -> Record:
     """What must agree between the runs of one table."""
     return {
+        "generation": GENERATION,
         "dataset": task.features.dataset,
         "extractor": task.features.extractor,
         "model": config.model.name,

@@ -9,9 +9,12 @@ from collections.abc import Sequence
 
 import numpy as np
 import torch
+from scipy.special import ndtr, ndtri
 from torch import Tensor
 
 from dpexp.mechanism import Mechanism
+
+TAIL = 5.0  # standard deviations
 
 
 def seed_sequence(*key: str | int) -> np.random.SeedSequence:
@@ -74,14 +77,35 @@ class Noise:
         self._unit = tuple(like.new_empty(len(self._keys), *shape) for shape in shapes)
         self._slots = [tuple(part[k] for part in self._unit) for k in range(len(self._keys))]
         self._streams: list[torch.Generator] = []
+        self._tails: list[list[np.random.Generator]] = []
+        self._mends = like.device.type == "cpu" and like.dtype == torch.float32  # doubles and Philox reach further
 
     def start_epoch(self, epoch: int) -> None:
         """Key every stream by (run, epoch), so that a resumed program continues with the same numbers."""
         self._streams = [torch_generator(self._unit[0].device, key, "noise", epoch) for key in self._keys]
+        numbers = range(len(self._unit))
+        self._tails = [[generator(key, "tail", epoch, number) for number in numbers] for key in self._keys]
 
     def draw(self) -> tuple[Tensor, ...]:
         """Fresh unit noise [runs or 1, *shape] for each parameter, valid until the next draw."""
         for slots, stream in zip(self._slots, self._streams, strict=True):
             for slot in slots:
                 slot.normal_(generator=stream)
+        if self._mends:
+            for number, part in enumerate(self._unit):
+                self._mend(number, part.view(len(self._keys), -1))
         return self._unit
+
+    def _mend(self, number: int, part: Tensor) -> None:
+        """Draw anew, from the normal's exact tail, what lies beyond TAIL; the sign stays.
+
+        torch turns 24-bit uniform numbers into single-precision normals, so on a CPU none of them lies beyond
+        sqrt(-2 ln 2^-24) = 5.77. Where one example moves one weight alone, the missing mass would cost more than
+        delta. Below TAIL the 24 bits are fine enough: there are 2^24 exp(-TAIL^2 / 2) = 62 steps beyond it.
+        """
+        lowest, highest = torch.aminmax(part, dim=1)
+        for run in (torch.maximum(-lowest, highest) > TAIL).nonzero()[:, 0].tolist():
+            beyond = (part[run].abs() > TAIL).nonzero()[:, 0]
+            uniform = 1.0 - self._tails[run][number].random(len(beyond))  # in (0, 1]
+            size = torch.from_numpy(-ndtri(uniform * ndtr(-TAIL))).to(part.dtype)
+            part[run, beyond] = torch.copysign(size, part[run, beyond])

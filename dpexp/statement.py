@@ -48,9 +48,7 @@ def _not_covered(noise: str, clip_percentile: float | None, select_on: str, cand
         "whoever knows the seed: with it and this code batches and noise can be drawn again, so a model to be "
         "released needs a secret seed, and this record, which names it, stays behind",
         "the number of training examples, which sample rate, steps and noise are computed from",
-        # torch's uniform single-precision numbers are multiples of 2^-24, and sqrt(-2 ln 2^-24) = 5.768
-        "the noise source: pseudo-random single-precision numbers of a generator that is not cryptographic, whose "
-        "tail ends at 5.8 standard deviations on a CPU; delta does not count what should lie beyond",
+        "the noise source: pseudo-random single-precision numbers of a generator that is not cryptographic",
     ]
     return clauses
 

@@ -1,5 +1,6 @@
 import subprocess
 import sys
+import types
 
 import numpy as np
 import pytest
@@ -122,3 +123,43 @@ def test_global_random_state_is_left_alone():
     poisson_batch(mechanism(), 0, 0)
     assert torch.equal(before, torch.get_rng_state())
     assert (numpy_before == np.random.get_state()[1]).all()
+
+
+def test_noise_reaches_beyond_what_24_bit_uniform_numbers_can_give():
+    assert (2 * 24 * np.log(2)) ** 0.5 == pytest.approx(5.768, abs=1e-3)  # where torch's own normals end
+    noise = Noise(["a"], [(1000, 1000)], torch.zeros(()))
+    rare = types.SimpleNamespace(random=lambda size: np.full(size, 1 - 2.0**-40))
+    for epoch in range(40):
+        noise.start_epoch(epoch)
+        noise._tails = [[rare]]
+        farthest = float(noise.draw()[0].abs().max())
+        if farthest > 5:  # redrawn: here with the uniform number 2^-40, which lies far out
+            break
+    assert 7 < farthest < 10
+
+
+def test_the_redrawn_tail_is_the_normals_own():
+    noise = Noise([str(k) for k in range(4)], [(500_000,)], torch.zeros(()))
+    monkey, far = 2.5, []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("dpexp.sampling.TAIL", monkey)
+        noise.start_epoch(0)
+        values = noise.draw()[0].double().flatten()
+    for edge, mass in ((2.5, 0.0124193), (3.0, 0.0026998), (3.5, 0.00046526)):
+        share = float((values.abs() > edge).double().mean())
+        assert abs(share - mass) < 4 * (mass / values.numel()) ** 0.5, edge
+        far.append(float((values > edge).double().mean()) / share)
+    assert all(abs(positive - 0.5) < 0.1 for positive in far)
+
+
+def test_a_redrawn_tail_does_not_depend_on_companions(monkeypatch):
+    monkeypatch.setattr("dpexp.sampling.TAIL", 1.0)
+    alone, together = (
+        Noise(["b"], [(30, 4), (7,)], torch.zeros(())),
+        Noise(["a", "b"], [(30, 4), (7,)], torch.zeros(())),
+    )
+    for noise in (alone, together):
+        noise.start_epoch(1)
+    for _ in range(3):
+        for one, other in zip(alone.draw(), together.draw(), strict=True):
+            assert torch.equal(one[0], other[1])

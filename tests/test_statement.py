@@ -63,7 +63,6 @@ def test_statement_lists_what_is_not_covered(mechanism, paid):
     ):
         assert part in uncovered, part
     assert "not cryptographic" in uncovered
-    assert "5.8 standard deviations" in uncovered
     assert "secret seed" in uncovered
     assert "number of training examples" in uncovered
     assert "of the training data and was computed" not in text
