@@ -119,11 +119,11 @@ def _endpoints(names: dict, cells: pd.DataFrame) -> list[Verdict]:
 
 
 def _rises(cells: pd.DataFrame, column: str) -> list[tuple[float, float, float]]:
-    """Neighbouring percentiles between which a column goes up: from, to, by how much."""
+    """Neighbouring percentiles between which a column does not fall: from, to, by how much it goes up."""
     rows = cells[cells["percentile"].notna() & cells[column].notna()].sort_values("percentile")
     at, values = list(rows["percentile"]), list(rows[column])
     steps = zip(at, at[1:], values, values[1:], strict=False)
-    return [(a, b, later - earlier) for a, b, earlier, later in steps if later > earlier]
+    return [(a, b, later - earlier) for a, b, earlier, later in steps if later >= earlier]
 
 
 def _named(rises: list[tuple[float, float, float]]) -> str:
