@@ -26,6 +26,10 @@ from dpexp.tracking import Mirror
 from dpexp.train import Interrupted
 
 CONF = str(Path(__file__).resolve().parent.parent / "conf")
+SHARED_NOISE = (
+    "noise=shared draws one noise for all runs of a seed. Never release two of these models together: their difference "
+    "cancels the noise."
+)
 EXPECTED_ERRORS = (ConfigError, DataError, DiskFullError, ResultsError)
 
 
@@ -47,6 +51,8 @@ def train_grid(config: Config, console: Console) -> list[Path]:
 
     done = {r["run_id"] for r in stored}
     console.print(plan_table(runs, done))
+    if config.noise == "shared":
+        console.print(f"[bold yellow]warning:[/bold yellow] {SHARED_NOISE}", highlight=False)
     programs = grid.missing(grid.pack(runs, grid.runs_per_program(config, task)), done)
     shown = Progress(console, config.study, programs, finished=sum(run.run_id in done for run in runs))
     train_all(programs, context, folder, shown, mirror)

@@ -238,6 +238,21 @@ def test_the_opacus_engine_reaches_the_packed_engines_accuracy(tmp_path):
     assert min(accuracies) > 0.6
 
 
+def test_shared_noise_is_announced_with_its_danger(tmp_path):
+    one = [
+        "dp.target_epsilon=4",
+        "dp.clip_percentile=[]",
+        "train.learning_rate=1",
+        "seeds=0",
+        "train.non_private=false",
+    ]
+    done = run(tmp_path, *one, "noise=shared")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "Never release two of these models together" in " ".join(done.stdout.split())
+    (r,) = results.read(tmp_path / "outputs" / "results" / "clipnorm-shared_noise")
+    assert "never release two of these models together" in r["privacy"]["statement"]
+
+
 def test_help_names_the_groups_and_the_sweep(tmp_path):
     shown = run(tmp_path, "--help").stdout
     assert "sweep: " in shown
