@@ -14,6 +14,17 @@ from dpexp.grid import Run, Task
 from dpexp.mechanism import Mechanism
 
 ROOT = Path(__file__).resolve().parent.parent
+SMALL = [  # the clip-norm sweep on the small data set
+    "+sweep=clipnorm",
+    "train.batch_size=24",
+    "train.epochs=4",
+    "train.non_private_epochs=null",
+    "train.last_epochs=2",
+    "train.learning_rate=[0.1,1]",
+    "dp.target_epsilon=[2,4]",
+    "dp.clip_percentile=[0,100]",
+    "seeds=[0,1]",
+]
 
 
 def compose_config(*overrides: str) -> Config:

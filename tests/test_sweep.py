@@ -1,20 +1,8 @@
 import pytest
-from conftest import compose_config, make_features
+from conftest import SMALL, compose_config, make_features
 
 from dpexp import grid, record, results, sweep
 from dpexp.tracking import Mirror
-
-SMALL = [
-    "+sweep=clipnorm",
-    "train.batch_size=24",
-    "train.epochs=4",
-    "train.non_private_epochs=null",
-    "train.last_epochs=2",
-    "train.learning_rate=[0.1,1]",
-    "dp.target_epsilon=[2,4]",
-    "dp.clip_percentile=[0,100]",
-    "seeds=[0,1]",
-]
 
 
 @pytest.fixture
