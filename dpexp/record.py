@@ -16,6 +16,7 @@ from dpexp.results import FORMAT, Record
 from dpexp.statement import privacy_statement
 from dpexp.train import Outcome
 
+LOCAL = ("data_root", "output_dir", "features_dir")  # one machine's paths, which change no number
 PERCENTILES = (0.0, 10.0, 20.0, 40.0, 80.0, 100.0)  # the ones that paper L prints
 
 
@@ -139,7 +140,7 @@ def _provenance(context: Context) -> Record:
     return {
         "device": context.config.compute.device,
         "settings": context.settings,
-        "config": plain(context.config),
+        "config": {key: value for key, value in plain(context.config).items() if key not in LOCAL},
         "versions": versions(),
         "git_commit": git_commit(),
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
