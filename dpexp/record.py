@@ -17,6 +17,7 @@ from dpexp.statement import privacy_statement
 from dpexp.train import Outcome
 
 LOCAL = ("data_root", "output_dir", "features_dir")  # one machine's paths, which change no number
+FILES = (("extractor", "weights"), ("dataset", "train"), ("dataset", "test"))  # may be given as absolute paths
 PERCENTILES = (0.0, 10.0, 20.0, 40.0, 80.0, 100.0)  # the ones that paper L prints
 
 
@@ -135,12 +136,22 @@ def _privacy(outcome: Outcome, context: Context) -> Record:
     return {"target_epsilon": run.target_epsilon, **asdict(run.account), "statement": statement}
 
 
+def _portable(config: Record) -> Record:
+    """The configuration without one machine's paths; of an absolute path to data or weights the name is kept."""
+    kept = {key: value for key, value in config.items() if key not in LOCAL}
+    for section, key in FILES:
+        given = kept[section][key]
+        if given and Path(given).is_absolute():
+            kept[section] = kept[section] | {key: Path(given).name}
+    return kept
+
+
 def _provenance(context: Context) -> Record:
     """What computed the number, from what configuration, and when."""
     return {
         "device": context.config.compute.device,
         "settings": context.settings,
-        "config": {key: value for key, value in plain(context.config).items() if key not in LOCAL},
+        "config": _portable(plain(context.config)),
         "versions": versions(),
         "git_commit": git_commit(),
         "created": datetime.now(UTC).isoformat(timespec="seconds"),

@@ -78,3 +78,14 @@ def test_torchs_thread_setting_is_restored(context, tmp_path):
     programs = grid.pack(grid.expand(context.config, context.task)[:2], 2)
     sweep.train_all(programs, context, tmp_path / "r", SilentProgress(), Mirror(context.config))
     assert torch.get_num_threads() == before
+
+
+def test_a_record_names_no_folder_of_the_machine_it_was_made_on(context, tmp_path):
+    context.config.extractor.weights = str(tmp_path / "weights.safetensors")
+    context.config.dataset.train = "mine/train.csv"
+    programs = grid.pack(grid.expand(context.config, context.task)[:1], 1)
+    sweep.train_all(programs, context, tmp_path / "r", SilentProgress(), Mirror(context.config))
+    (stored,) = results.read(tmp_path / "r")
+    assert str(tmp_path) not in str(stored)
+    assert stored["config"]["extractor"]["weights"] == "weights.safetensors"
+    assert stored["config"]["dataset"]["train"] == "mine/train.csv"
