@@ -22,13 +22,14 @@ from omegaconf.errors import OmegaConfBaseException
 from dpexp.config_checks import COUNT, POSITIVE, ConfigError, finite_positive, number, numbers, one_of
 from dpexp.config_model import ModelConfig
 from dpexp.config_privacy import PrivateClipConfig
+from dpexp.config_selective import SelectiveConfig
 from dpexp.config_sources import DatasetConfig, ExtractorConfig
 
 NOISE_MODES = ("independent", "shared")
 ENGINES = ("packed", "opacus")
 SELECT_ON = ("test", "validation")
 ACCOUNTANTS = ("rdp", "prv", "pld")
-ALGORITHMS = ("dpsgd", "theory")
+ALGORITHMS = ("dpsgd", "theory", "selective")
 
 
 @dataclass
@@ -177,6 +178,7 @@ class Config:
     dp: DPConfig = field(default_factory=DPConfig)
     train: TrainConfig = field(default_factory=TrainConfig)
     compute: ComputeConfig = field(default_factory=ComputeConfig)
+    selective: SelectiveConfig = field(default_factory=SelectiveConfig)
     tracking: TrackingConfig = field(default_factory=TrackingConfig)
     seeds: Any = field(default_factory=lambda: [0])
     select_on: str = "test"
@@ -194,6 +196,7 @@ class Config:
         one_of("algorithm.name", self.algorithm.name, ALGORITHMS)
         self.dp.check()
         self.train.check()
+        self.selective.check()
         rule = ("a whole number >= 0", lambda v: v >= 0)
         self.seeds = numbers("seeds", self.seeds, int, *rule)
         if not self.seeds:

@@ -44,11 +44,12 @@ def one_thread_each(count: int) -> Iterator[ThreadPoolExecutor]:
         torch.set_num_threads(before)
 
 
-def _device(config: Config) -> str:
-    device = config.compute.device
-    if device.startswith("cuda") and not torch.cuda.is_available():
-        raise ConfigError(f"compute.device={device} needs a CUDA GPU and torch finds none; use compute=cpu")
-    return device
+def device(config: Config) -> str:
+    """The device to train on. Raises: ConfigError where it is not there."""
+    wanted = config.compute.device
+    if wanted.startswith("cuda") and not torch.cuda.is_available():
+        raise ConfigError(f"compute.device={wanted} needs a CUDA GPU and torch finds none; use compute=cpu")
+    return wanted
 
 
 def train_all(
@@ -64,7 +65,7 @@ def train_all(
         return
     for program in programs if config.engine == "opacus" else ():
         opacus_engine.check(program.runs[0])
-    on_device = Data.of(context.task, config.model.bias, _device(config))
+    on_device = Data.of(context.task, config.model.bias, device(config))
     errors: list[BaseException] = []
 
     def one(program: Program) -> list[Outcome]:

@@ -1,0 +1,1 @@
+"""Paper S: training that releases only updates which pass a noisy test, and what that really costs."""
