@@ -11,7 +11,7 @@ LAYERS = [
     {"config_model", "config_privacy"},
     {"config", "style"},
     {"accountants", "noise_search"},
-    {"data", "sampling", "lipschitz", "heads", "accounting", "theory"},
+    {"data", "sampling", "lipschitz", "heads", "nets", "accounting", "theory"},
     {"features", "algorithms", "private_clip", "theory_risk", "theory_rates"},
     {"cells", "statement"},
     {"grid", "theory_runs"},
