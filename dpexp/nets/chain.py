@@ -124,6 +124,7 @@ class Net:
         square, grads = torch.zeros_like(loss), []
         for place in reversed(range(len(layers))):
             layer, own = layers[place]
+            grad = layer.local(own, kept[place], grad)
             grads.append(grad)
             if own:
                 square += layer.square_norm(own, kept[place], grad, known if place == 0 else None)
@@ -139,6 +140,9 @@ class Net:
         return [(layer, params[start:end]) for layer, (start, end) in zip(self.layers, pairwise(ends), strict=True)]
 
     def _shaped(self, x: Tensor) -> Tensor:
+        """Examples in the form the first layer takes, without a copy."""
+        if x.dim() == 4:
+            return x.permute(0, 3, 1, 2)
         return x.view(-1, *self.input_shape)
 
     def _chunks(self, x: Tensor) -> Iterator[slice]:

@@ -33,8 +33,14 @@ class Layer(Protocol):
     def forward(self, params: Params, x: Tensor) -> tuple[Tensor, Params]:
         """Output and `kept`."""
 
+    def local(self, params: Params, kept: Params, grad: Tensor) -> Tensor:
+        """From the gradient at the output the one at what the weights produce, [b, ...]; mostly the same.
+
+        It is `grad` in all the methods below.
+        """
+
     def backward(self, params: Params, kept: Params, grad: Tensor) -> Tensor:
-        """Gradient at the input from the gradient at the output."""
+        """Gradient at the input."""
 
     def known(self, x: Tensor) -> Tensor | None:
         """What of square_norm depends on the inputs alone, if that is worth storing, [b, ...]."""
@@ -57,7 +63,14 @@ def square_length(x: Tensor) -> Tensor:
     return torch.linalg.vecdot(flat, flat)
 
 
-class Plain:
+class WholeGradient:
+    """A layer whose weights produce its output."""
+
+    def local(self, params: Params, kept: Params, grad: Tensor) -> Tensor:
+        return grad
+
+
+class Plain(WholeGradient):
     """A layer without parameters."""
 
     def shapes(self) -> list[Shape]:
@@ -125,7 +138,7 @@ class MaxPool(Plain):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Linear:
+class Linear(WholeGradient):
     """W x + c for one vector per example: squared norm |grad|^2 (|x|^2 + 1)."""
 
     inputs: int
