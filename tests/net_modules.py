@@ -39,7 +39,7 @@ def raw_cnn_32(act) -> nn.Module:
 
 
 class Rnn(nn.Module):
-    """`lstm` may be Opacus' DPLSTM, whose parameters come in the same order."""
+    """`lstm` may be Opacus' DPLSTM, which has the same parameter names."""
 
     def __init__(self, act, lstm=nn.LSTM):
         super().__init__()

@@ -76,6 +76,15 @@ class Net:
             out[part] = h
         return out
 
+    def arranged(self, x: Tensor) -> Tensor:
+        """Features [n, d] as the first layer reads them, which every method takes in their place, only faster.
+
+        Images become [n, rows, columns, channels]; other features stay as they are. Done once per data set.
+        """
+        if len(self.input_shape) < 3:
+            return x
+        return x.view(-1, *self.input_shape).permute(0, 2, 3, 1).contiguous()
+
     @torch.no_grad()
     def first_gram(self, x: Tensor) -> Tensor | None:
         """What of the norms depends on the data alone, [n, ...] for x [n, d]: rows go into per_sample with their x.
@@ -105,10 +114,8 @@ class Net:
         at = 0
         for (layer, own), kept, grad in zip(self._with_params(params), part.kept, part.grads, strict=True):
             if own:
-                scaled = grad * factors.view(-1, *[1] * (grad.dim() - 1))
-                for total, part_sum in zip(
-                    sums[at : at + len(own)], layer.weighted_sum(own, kept, scaled), strict=True
-                ):
+                found = layer.weighted_sum(own, kept, grad, factors)
+                for total, part_sum in zip(sums[at : at + len(own)], found, strict=True):
                     total.add_(part_sum)
             at += len(own)
 

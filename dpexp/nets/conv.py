@@ -8,7 +8,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F  # noqa: N812 (the name everyone uses)
 
-from dpexp.nets.layers import Params, Shape, WholeGradient, square_length, uniform
+from dpexp.nets.layers import Params, Shape, WholeGradient, scaled, square_length, uniform
+
+BLOCK = 32  # examples whose gradients are in memory at once
 
 
 @dataclass(frozen=True)
@@ -73,8 +75,8 @@ class Conv(WholeGradient):
     def backward(self, params: Params, kept: Params, grad: Tensor) -> Tensor:
         return self._derivative(kept[0], params[0], grad, (True, False, False))[0]
 
-    def weighted_sum(self, params: Params, kept: Params, grad: Tensor) -> Params:
-        _, weight, bias = self._derivative(kept[0], params[0], grad, (False, True, True))
+    def weighted_sum(self, params: Params, kept: Params, grad: Tensor, factors: Tensor) -> Params:
+        _, weight, bias = self._derivative(kept[0], params[0], scaled(grad, factors), (False, True, True))
         return weight.contiguous(), bias
 
     def _derivative(self, x: Tensor, weight: Tensor, grad: Tensor, wanted: tuple[bool, bool, bool]) -> Params:
@@ -87,9 +89,12 @@ class Conv(WholeGradient):
         """U, [b, D, P]."""
         return F.unfold(x, self.kernel, padding=self.padding, stride=self.stride)
 
-    def gram(self, x: Tensor) -> Tensor:
-        """U^T U + 1, [b, P, P]; the 1 stands for the bias, a patch entry that is always one."""
-        if self.gram_from == "pixels":
+    def gram(self, x: Tensor, way: str) -> Tensor:
+        """U^T U + 1, [b, P, P]; the 1 stands for the bias, a patch entry that is always one.
+
+        way: "patches" or "pixels", one of gram_costs().
+        """
+        if way == "pixels":
             return self._gram_of_pixels(x).add_(1)
         patches = self.patches(x)
         return torch.bmm(patches.mT, patches).add_(1)
@@ -112,14 +117,23 @@ class Conv(WholeGradient):
         return same.reshape(self.size**2, self.side**2).to(like.dtype)
 
     def known(self, x: Tensor) -> Tensor | None:
-        return self.gram(_channels_last(x)) if self.by_gram(known=True) else None
+        return self.gram(_channels_last(x), self.gram_from) if self.by_gram(known=True) else None
 
     def square_norm(self, params: Params, kept: Params, grad: Tensor, known: Tensor | None) -> Tensor:
-        rows = grad.flatten(2)
         if known is None and not self.by_gram(known=False):
-            return square_length(torch.bmm(rows, self.patches(kept[0]).mT)) + square_length(rows.sum(2))
-        gram = self.gram(kept[0]) if known is None else known
+            return self.square_norm_direct(kept[0], grad)
+        rows = grad.flatten(2)
+        gram = self.gram(kept[0], self.gram_from) if known is None else known
         return (torch.bmm(rows, gram) * rows).sum((1, 2))
+
+    def square_norm_direct(self, x: Tensor, grad: Tensor) -> Tensor:
+        """The same from the gradients themselves, of a few examples at a time."""
+        rows = grad.flatten(2)
+        square = square_length(rows.sum(2))
+        for start in range(0, len(x), BLOCK):
+            part = slice(start, start + BLOCK)
+            square[part] += square_length(torch.bmm(rows[part], self.patches(x[part]).mT))
+        return square
 
 
 def _channels_last(x: Tensor) -> Tensor:

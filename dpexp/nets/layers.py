@@ -48,8 +48,8 @@ class Layer(Protocol):
     def square_norm(self, params: Params, kept: Params, grad: Tensor, known: Tensor | None) -> Tensor:
         """Squared norm of each example's gradient over this layer's parameters, [b]."""
 
-    def weighted_sum(self, params: Params, kept: Params, grad: Tensor) -> Params:
-        """Sum over the batch of the parameters' gradients, from output gradients that carry each example's factor."""
+    def weighted_sum(self, params: Params, kept: Params, grad: Tensor, factors: Tensor) -> Params:
+        """Sum over the batch of factors_i times the parameters' gradients."""
 
 
 def uniform(draws: torch.Generator, bound: float, *shapes: Shape) -> Params:
@@ -59,8 +59,12 @@ def uniform(draws: torch.Generator, bound: float, *shapes: Shape) -> Params:
 
 def square_length(x: Tensor) -> Tensor:
     """Squared Euclidean length of every example, [b]."""
-    flat = x.flatten(1)
-    return torch.linalg.vecdot(flat, flat)
+    return torch.linalg.vector_norm(x.flatten(1), dim=1).square_()  # one pass, where a product would be stored first
+
+
+def scaled(grad: Tensor, factors: Tensor) -> Tensor:
+    """Every example's gradient times its factor."""
+    return grad * factors.view(-1, *[1] * (grad.dim() - 1))
 
 
 class WholeGradient:
@@ -85,7 +89,7 @@ class Plain(WholeGradient):
     def square_norm(self, params: Params, kept: Params, grad: Tensor, known: Tensor | None) -> Tensor:
         return grad.new_zeros(len(grad))
 
-    def weighted_sum(self, params: Params, kept: Params, grad: Tensor) -> Params:
+    def weighted_sum(self, params: Params, kept: Params, grad: Tensor, factors: Tensor) -> Params:
         return ()
 
 
@@ -162,5 +166,5 @@ class Linear(WholeGradient):
     def square_norm(self, params: Params, kept: Params, grad: Tensor, known: Tensor | None) -> Tensor:
         return square_length(grad) * (square_length(kept[0]) + 1)
 
-    def weighted_sum(self, params: Params, kept: Params, grad: Tensor) -> Params:
-        return grad.T @ kept[0], grad.sum(0)
+    def weighted_sum(self, params: Params, kept: Params, grad: Tensor, factors: Tensor) -> Params:
+        return scaled(grad, factors).T @ kept[0], factors @ grad

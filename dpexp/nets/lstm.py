@@ -12,7 +12,7 @@ from torch import Tensor
 
 from dpexp.nets.layers import Params, Shape, square_length, uniform
 
-BLOCK = 64  # examples whose gradients of one direction are in memory at once
+BLOCK = 16  # examples whose gradients of one direction are in memory at once
 PER_DIRECTION = 4  # weight_ih, weight_hh, bias_ih, bias_hh
 
 
@@ -31,7 +31,7 @@ class MeanBiLstm:
         return uniform(draws, 1 / math.sqrt(self.hidden), *self.shapes())
 
     def forward(self, params: Params, x: Tensor) -> tuple[Tensor, Params]:
-        """Kept: [x_t, h_(t-1)] [2, steps, b, inputs + hidden], gates after their nonlinearities, cells and tanh(cells)."""
+        """Kept: [x_t, h_(t-1)], gates after their nonlinearities, cells c_0 ... c_T, tanh(c_t), [2, steps, b, ...]."""
         weight, bias = self._stacked(params)
         entered = self._entered(x)
         steps, examples, hidden = x.shape[1], len(x), self.hidden
@@ -75,8 +75,10 @@ class MeanBiLstm:
 
     def backward(self, params: Params, kept: Params, grad: Tensor) -> Tensor:
         weight = self._stacked(params)[0][..., : self.inputs]
-        onward, back = (grad[:, direction] @ weight[direction] for direction in (0, 1))
-        return onward + back.flip(1)
+        deltas = grad.permute(1, 2, 0, 3)
+        onward, back = (delta.flatten(0, 1) @ own for delta, own in zip(deltas, weight, strict=True))
+        in_time = back.view(*deltas.shape[1:3], -1).flip(0) + onward.view(*deltas.shape[1:3], -1)
+        return in_time.transpose(0, 1).contiguous()
 
     def known(self, x: Tensor) -> Tensor | None:
         return None
@@ -91,12 +93,16 @@ class MeanBiLstm:
                 square[part] += square_length(torch.bmm(deltas[part].mT, entered[part]))
         return square
 
-    def weighted_sum(self, params: Params, kept: Params, grad: Tensor) -> Params:
+    def weighted_sum(self, params: Params, kept: Params, grad: Tensor, factors: Tensor) -> Params:
+        """Step by step, because a scaled copy of all gradients would be the largest tensor of the network."""
         found: list[Tensor] = []
-        for direction in (0, 1):
-            deltas = grad[:, direction].transpose(0, 1).reshape(-1, 4 * self.hidden)
-            weight = self._swap(deltas.T @ kept[0][direction].flatten(0, 1))
-            bias = self._swap(deltas.sum(0))
+        for entered, deltas in zip(kept[0], grad.permute(1, 2, 0, 3), strict=True):
+            weight = grad.new_zeros(4 * self.hidden, self.inputs + self.hidden)
+            bias = grad.new_zeros(4 * self.hidden)
+            for now, delta in zip(entered, deltas, strict=True):
+                weight.addmm_(delta.mT, now * factors[:, None])
+                bias.addmv_(delta.mT, factors)
+            weight, bias = self._swap(weight), self._swap(bias)
             found += [weight[:, : self.inputs], weight[:, self.inputs :], bias, bias]
         return tuple(found)
 

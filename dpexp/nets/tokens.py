@@ -7,9 +7,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F  # noqa: N812 (the name everyone uses)
 
-from dpexp.nets.layers import Params, Shape, WholeGradient, square_length, uniform
+from dpexp.nets.layers import Params, Shape, WholeGradient, scaled, square_length, uniform
 
-BLOCK = 64  # examples whose embeddings are in memory at once
+BLOCK = 32  # examples whose embeddings are in memory at once
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,8 +56,9 @@ class EmbeddedLinear(WholeGradient):
         merged = _sum_by_token(grad, first)
         return square + square_length_in(merged, weight @ weight.T)
 
-    def weighted_sum(self, params: Params, kept: Params, grad: Tensor) -> Params:
+    def weighted_sum(self, params: Params, kept: Params, grad: Tensor, factors: Tensor) -> Params:
         (tokens,), (rows, weight, _) = kept, params
+        grad = scaled(grad, factors)
         by_token = _add_rows(grad.reshape(-1, self.outputs), tokens.reshape(-1), self.vocabulary)
         return by_token @ weight, by_token.T @ rows, grad.sum((0, 1))
 
