@@ -38,11 +38,27 @@ def raw_cnn_32(act) -> nn.Module:
     return nn.Sequential(*layers, nn.Flatten(), nn.Linear(2048, 128), act(), nn.Linear(128, 10))
 
 
+class Rnn(nn.Module):
+    """`lstm` may be Opacus' DPLSTM, which has the same parameter names."""
+
+    def __init__(self, act, lstm=nn.LSTM):
+        super().__init__()
+        self.embedding, self.project = nn.Embedding(20_000, 100), nn.Linear(100, 32)
+        self.lstm = lstm(32, 32, batch_first=True, bidirectional=True)
+        self.head = nn.Sequential(nn.Linear(64, 16), act(), nn.Linear(16, 2))
+        self.act = act()
+
+    def forward(self, x):
+        states, _ = self.lstm(self.act(self.project(self.embedding(x.long()))))
+        return self.head(states.mean(1))
+
+
 MODULES = {
     "scatter_cnn_28": scatter_cnn_28,
     "raw_cnn_28": raw_cnn_28,
     "scatter_cnn_32": scatter_cnn_32,
     "raw_cnn_32": raw_cnn_32,
+    "rnn": Rnn,
 }
 
 

@@ -27,7 +27,7 @@ def scatter_cnn_28(activation: str) -> Net:
         *(Conv(16, 32, kernel=3, stride=1, padding=1, size=4), act, Flatten()),
         *(Linear(inputs=32 * 4 * 4, outputs=32), act, Linear(inputs=32, outputs=10)),
     )
-    return Net(name="scatter_cnn_28", input_shape=(81, 7, 7), layers=layers, classes=10, chunk=256)
+    return Net(name="scatter_cnn_28", input_shape=(81, 7, 7), layers=layers, classes=10, chunk=4096)
 
 
 def raw_cnn_28(activation: str) -> Net:

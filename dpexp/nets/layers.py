@@ -33,8 +33,14 @@ class Layer(Protocol):
     def forward(self, params: Params, x: Tensor) -> tuple[Tensor, Params]:
         """Output and `kept`."""
 
+    def local(self, params: Params, kept: Params, grad: Tensor) -> Tensor:
+        """From the gradient at the output the one at what the weights produce, [b, ...]; mostly the same.
+
+        It is `grad` in all the methods below.
+        """
+
     def backward(self, params: Params, kept: Params, grad: Tensor) -> Tensor:
-        """Gradient at the input from the gradient at the output."""
+        """Gradient at the input."""
 
     def known(self, x: Tensor) -> Tensor | None:
         """What of square_norm depends on the inputs alone, if that is worth storing, [b, ...]."""
@@ -42,8 +48,8 @@ class Layer(Protocol):
     def square_norm(self, params: Params, kept: Params, grad: Tensor, known: Tensor | None) -> Tensor:
         """Squared norm of each example's gradient over this layer's parameters, [b]."""
 
-    def weighted_sum(self, params: Params, kept: Params, grad: Tensor) -> Params:
-        """Sum over the batch of the parameters' gradients, from output gradients that carry each example's factor."""
+    def weighted_sum(self, params: Params, kept: Params, grad: Tensor, factors: Tensor) -> Params:
+        """Sum over the batch of factors_i times the parameters' gradients."""
 
 
 def uniform(draws: torch.Generator, bound: float, *shapes: Shape) -> Params:
@@ -53,11 +59,22 @@ def uniform(draws: torch.Generator, bound: float, *shapes: Shape) -> Params:
 
 def square_length(x: Tensor) -> Tensor:
     """Squared Euclidean length of every example, [b]."""
-    flat = x.flatten(1)
-    return torch.linalg.vecdot(flat, flat)
+    return torch.linalg.vector_norm(x.flatten(1), dim=1).square_()  # one pass, where a product would be stored first
 
 
-class Plain:
+def scaled(grad: Tensor, factors: Tensor) -> Tensor:
+    """Every example's gradient times its factor."""
+    return grad * factors.view(-1, *[1] * (grad.dim() - 1))
+
+
+class WholeGradient:
+    """A layer whose weights produce its output."""
+
+    def local(self, params: Params, kept: Params, grad: Tensor) -> Tensor:
+        return grad
+
+
+class Plain(WholeGradient):
     """A layer without parameters."""
 
     def shapes(self) -> list[Shape]:
@@ -72,7 +89,7 @@ class Plain:
     def square_norm(self, params: Params, kept: Params, grad: Tensor, known: Tensor | None) -> Tensor:
         return grad.new_zeros(len(grad))
 
-    def weighted_sum(self, params: Params, kept: Params, grad: Tensor) -> Params:
+    def weighted_sum(self, params: Params, kept: Params, grad: Tensor, factors: Tensor) -> Params:
         return ()
 
 
@@ -125,7 +142,7 @@ class MaxPool(Plain):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Linear:
+class Linear(WholeGradient):
     """W x + c for one vector per example: squared norm |grad|^2 (|x|^2 + 1)."""
 
     inputs: int
@@ -149,5 +166,5 @@ class Linear:
     def square_norm(self, params: Params, kept: Params, grad: Tensor, known: Tensor | None) -> Tensor:
         return square_length(grad) * (square_length(kept[0]) + 1)
 
-    def weighted_sum(self, params: Params, kept: Params, grad: Tensor) -> Params:
-        return grad.T @ kept[0], grad.sum(0)
+    def weighted_sum(self, params: Params, kept: Params, grad: Tensor, factors: Tensor) -> Params:
+        return scaled(grad, factors).T @ kept[0], factors @ grad
