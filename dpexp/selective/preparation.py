@@ -3,13 +3,34 @@
 import threading
 from collections import OrderedDict
 
+import torch
+from torch import Tensor
+
 from dpexp.features import Features
-from dpexp.features.normalise import normalise
-from dpexp.sampling import generator
+from dpexp.features import normalise
+from dpexp.sampling import torch_generator
 from dpexp.selective.runs import Run
 from dpexp.selective.training import Data
 
 KEPT = 3  # normalised copies in memory, 1.1 GB each for 70,000 scattering transforms of 28 x 28
+
+
+def _normalised(run: Run, train: Tensor, test: Tensor, channels: int) -> tuple[Tensor, Tensor]:
+    """Copies of both parts after the run's normalisation; the noise of noisy statistics follows from the seed."""
+    if run.normalisation == "none":
+        return train, test
+    parts = train.clone(), test.clone()
+    if run.normalisation == "noisy_statistics":
+        draws = torch_generator(torch.device("cpu"), run.seed, "channel statistics", run.features)
+        found = normalise.noisy_channel_statistics(parts[0], channels, run.statistics_noise, draws)
+        for part in parts:
+            normalise.standardise_(part, *found)
+        return parts
+    for part in parts:
+        if run.normalisation == "group_norm_quartered":
+            normalise.damp_wavelet_channels_(part, channels)
+        normalise.group_norm_(part, channels)
+    return parts
 
 
 class Prepared:
@@ -37,11 +58,10 @@ class Prepared:
             return self._made[key]
 
     def _make(self, run: Run) -> Data:
-        """Normalise the features of a run. The noise of noisy statistics follows from the seed."""
+        """Normalise the features of a run and lay them out as its network reads them."""
         found, net = self._features[run.features], run.network
-        draws = generator(run.seed, "channel statistics", run.features)
-        train, test = normalise(run.normalisation, found.train.x, found.test.x, run.statistics_noise, draws)
-        train, test = train.to(self._device), test.to(self._device)
+        train, test = _normalised(run, found.train.x, found.test.x, net.input_shape[0])
+        train, test = (net.arranged(x.to(self._device)) for x in (train, test))
         return Data(
             x=train,
             y=found.train.y.to(self._device),
