@@ -160,3 +160,19 @@ def numerical_epsilon(name: str, setting: Setting, epsilon_rdp: float) -> tuple[
     if epsilon > epsilon_rdp + 1e-6:
         return epsilon, (f"{name}: {epsilon:.6g} lies above {epsilon_rdp:.6g} by RDP; both are upper bounds",)
     return epsilon, ()
+
+
+def composed_pld_epsilon(parts: Sequence[tuple[float, float, int]], delta: float) -> float:
+    """Epsilon by PLD of sampled Gaussians (sample rate, noise multiplier, how often) released together.
+
+    An upper bound under add/remove adjacency; infinity where a noise multiplier is 0 or the tails weigh more than delta.
+    """
+    import dp_accounting
+    from dp_accounting.pld import PLDAccountant
+
+    accountant = PLDAccountant()
+    for rate, sigma, times in parts:
+        if sigma == 0:
+            return math.inf
+        accountant.compose(dp_accounting.PoissonSampledDpEvent(rate, dp_accounting.GaussianDpEvent(sigma)), times)
+    return float(accountant.get_epsilon(delta))

@@ -1,9 +1,237 @@
-from dataclasses import dataclass
+"""Every epsilon of a run, each with what it assumes: the paper's, the naive one, three that hold, and what was coded."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from dpexp.selective import ledger, renyi
+from dpexp.selective.ledger import Release
+
+NOT_REVIEWED = "derived here, reviewed and checked numerically, not peer reviewed"
+ADJACENCY = "one training example is added or removed"
+RESTORED = "rejected updates leave no trace in weights or optimizer"
+POISSON = "every trial draws its own Poisson sample, empty ones included"
+FEW_ORDERS = (1.5, 2, 3, 4, 6, 8, 12, 16, 24, 32)  # of the odometer, which pays for every order it may choose from
+
+
 @dataclass(frozen=True, kw_only=True)
 class Epsilon:
+    """One account of a run.
+
+    epsilon: None where nothing is known. certificate: whether it bounds the privacy loss of what ran, if the hypotheses
+    hold: (epsilon, delta)-DP for adding or removing one training example.
+    """
+
     name: str
     epsilon: float | None
     delta: float
     certificate: bool
-    hypotheses: tuple[str, ...]
-    note: str
+    hypotheses: tuple[str, ...] = ()
+    note: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ran:
+    """A run as its accounts see it. updates: planned; trials_allowed: fixed in advance; accepted, trials: realised."""
+
+    release: Release
+    updates: int
+    trials_allowed: int
+    accepted: int
+    trials: int
+
+    @property
+    def selects(self) -> bool:
+        """Whether updates can be rejected."""
+        return self.release.test is not None or self.release.loss_test is not None
+
+
+def _no(name: str, ran: Ran, note: str) -> Epsilon:
+    return Epsilon(name=name, epsilon=None, delta=ran.release.delta, certificate=False, note=f"no certificate: {note}")
+
+
+def _total(ran: Ran, once: Callable[[Release], object], count: int, delta: float | None = None) -> float:
+    """Epsilon of `count` times a Renyi cost, with what is released once."""
+    if ran.release.noise_multiplier == 0:
+        return math.inf
+    per, release = once(ran.release), ran.release
+    return renyi.epsilon(release.fixed + count * per, release.delta if delta is None else delta)  # type: ignore[operator]
+
+
+def _obstacle(ran: Ran) -> str | None:
+    """Why no theorem covers accepted updates alone, if none does."""
+    release = ran.release
+    if release.loss_test is not None:
+        return "DPSUR's acceptance looks at the noisy update itself, so accepted updates are a private selection"
+    if release.published:
+        return "the optimizer keeps rejected gradients, and the reference is never made private"
+    if release.test is not None and release.test.reference == "raw":
+        return "the reference is a hidden function of an earlier batch"
+    if release.test is not None and release.test.std == 0:
+        return "the test has no noise"
+    if release.smallest_acceptance == 0:
+        return "an update may never be accepted"
+    return None
+
+
+def paper(ran: Ran) -> Epsilon:
+    """Paper S, Sections 3.4 and 4.6: accepted updates at the inflated rate; for DP-SGD its ordinary account."""
+    note = "ordinary RDP of DP-SGD"
+    if ran.selects:
+        note = "the paper's formula; its proof ignores how acceptance changes the rest of the batch"
+    if ran.release.loss_test is not None and ran.release.published:
+        note = "DPSUR's own formula: accepted updates and their tests at the rates that are sampled"
+    return Epsilon(
+        name="paper",
+        epsilon=_total(ran, ledger.paper_once, max(ran.updates, ran.accepted)),
+        delta=ran.release.delta,
+        certificate=not ran.selects,
+        hypotheses=() if ran.selects else (ADJACENCY, "all updates are released", POISSON),
+        note=note,
+    )
+
+
+def naive(ran: Ran) -> Epsilon:
+    """Accepted updates at the rate that is sampled, as if rejecting cost nothing."""
+    return Epsilon(
+        name="naive",
+        epsilon=_total(ran, ledger.naive_once, max(ran.updates, ran.accepted)),
+        delta=ran.release.delta,
+        certificate=not ran.selects,
+        hypotheses=() if ran.selects else (ADJACENCY, "all updates are released", POISSON),
+        note="accepted updates only, at the rate that is sampled" if ran.selects else "the same as the paper's",
+    )
+
+
+def a(ran: Ran) -> Epsilon:
+    """Theorem A; the cap of trials is paid for inside delta."""
+    if not ran.selects:
+        return replace(naive(ran), name="A", note="no update can be rejected: DP-SGD's account")
+    reason = _obstacle(ran)
+    if reason:
+        return _no("A", ran, reason)
+    failure = ledger.cap_failure(ran.release, ran.updates, ran.trials_allowed)
+    if failure >= ran.release.delta / 2:
+        return _no("A", ran, f"the worst case meets the cap of {ran.trials_allowed} trials with probability {failure:.2g}")
+    return Epsilon(
+        name="A",
+        epsilon=_total(ran, ledger.a_once, ran.updates, ran.release.delta - failure) - math.log1p(-failure),
+        delta=ran.release.delta,
+        certificate=True,
+        hypotheses=(
+            ADJACENCY,
+            "the accepted weights and the noisy references are released",
+            "how many trials were made, and how long they took, stays hidden, this record included",
+            f"the cap of trials is met with probability {failure:.1g} at most, which delta includes",
+            RESTORED,
+            POISSON,
+        ),
+        note=f"Theorem A, {NOT_REVIEWED}",
+    )
+
+
+def b(ran: Ran) -> Epsilon:
+    """Theorem B: A, with the numbers of trials released too."""
+    if not ran.selects:
+        return replace(naive(ran), name="B", note="no update can be rejected: DP-SGD's account")
+    reason = _obstacle(ran)
+    if reason:
+        return _no("B", ran, reason)
+    return Epsilon(
+        name="B",
+        epsilon=_total(ran, ledger.b_once, ran.updates),
+        delta=ran.release.delta,
+        certificate=True,
+        hypotheses=(
+            ADJACENCY,
+            "the accepted weights, the noisy references and the numbers of trials are released",
+            RESTORED,
+            POISSON,
+        ),
+        note=f"Theorem B, {NOT_REVIEWED}",
+    )
+
+
+def _trial_obstacle(ran: Ran) -> str | None:
+    """Why charging every trial does not cover the run, if it does not."""
+    release = ran.release
+    if release.loss_test is not None and release.loss_test.stored_loss:
+        return "the stored loss of an earlier batch is never made private"
+    if release.test is not None and release.test.reference == "raw":
+        return "the clipped difference depends on two private batches at once"
+    return None
+
+
+def c(ran: Ran) -> Epsilon:
+    """Every allowed trial charged as if all of it were released, by privacy loss distributions."""
+    reason = _trial_obstacle(ran)
+    if reason:
+        return _no("C", ran, reason)
+    return Epsilon(
+        name="C",
+        epsilon=ledger.c_pld(ran.release, ran.trials_allowed),
+        delta=ran.release.delta,
+        certificate=True,
+        hypotheses=(
+            ADJACENCY,
+            f"everything of all {ran.trials_allowed} allowed trials may be released",
+            "the number of allowed trials was fixed in advance",
+            POISSON,
+        ),
+        note="every allowed trial as one sampled Gaussian, by privacy loss distributions (PLD)",
+    )
+
+
+def c_rdp(ran: Ran) -> Epsilon:
+    """Account C by Renyi divergences."""
+    reason = _trial_obstacle(ran)
+    if reason:
+        return _no("C_rdp", ran, reason)
+    found = _total(ran, ledger.c_once, ran.trials_allowed)
+    return replace(c(ran), name="C_rdp", epsilon=found, note="account C by Renyi divergences (RDP)")
+
+
+def odometer(ran: Ran) -> Epsilon:
+    """What the trials that were made cost, valid at whatever trial one looks (Ville's inequality).
+
+    exp((a-1) (loss - N D_a)) is a supermartingale, so loss > N D_a + ln(M / delta) / (a - 1) happens at some N and for
+    one of M orders with probability delta at most.
+    """
+    reason = _trial_obstacle(ran)
+    if reason:
+        return _no("odometer", ran, reason)
+    if ran.release.noise_multiplier == 0:
+        return replace(_no("odometer", ran, ""), epsilon=math.inf, note="no noise")
+    cost = dict(zip(renyi.ORDERS, ran.release.fixed + ran.trials * ledger.c_once(ran.release), strict=True))
+    spent = [cost[order] + math.log(len(FEW_ORDERS) / ran.release.delta) / (order - 1) for order in FEW_ORDERS]
+    return Epsilon(
+        name="odometer",
+        epsilon=float(min(spent)),
+        delta=ran.release.delta,
+        certificate=False,
+        hypotheses=(ADJACENCY, f"everything of the {ran.trials} trials that were made may be released", POISSON),
+        note="the privacy loss after the trials that were made; not differential privacy, because their number is random",
+    )
+
+
+def as_coded(ran: Ran) -> Epsilon:
+    """The published scaling at the sensitivity that it has: what the nominal epsilon would have to be at least."""
+    release = ran.release
+    rate, sigma = release.sample_rate, release.noise_multiplier / release.coded_sensitivity
+    return Epsilon(
+        name="as_coded",
+        epsilon=_total(ran, lambda _: renyi.sampled_gaussian(rate, sigma), max(ran.updates, ran.accepted)),
+        delta=release.delta,
+        certificate=False,
+        note=(
+            f"accepted updates alone, with the norm of {release.coded_sensitivity * release.clip_norm:g} that scaled "
+            "gradients can have in the published code; its test and its optimizer's memory come on top"
+        ),
+    )
+
+
+def accounts(ran: Ran) -> list[Epsilon]:
+    """All accounts of a run, the paper's first."""
+    rows = [row(ran) for row in (paper, naive, a, b, c, c_rdp, odometer)]
+    published_scaling = ran.release.published and ran.release.test is not None
+    return rows + ([as_coded(ran)] if published_scaling else [])

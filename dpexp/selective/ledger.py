@@ -1,26 +1,47 @@
-"""What a run may cost and what it did cost: the budget before it, and every account after it."""
+"""What a run may do for its budget, and every account of what it did: from the constants of its mechanism alone."""
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.stats import nbinom, norm
 
+from dpexp.accountants import composed_pld_epsilon
 from dpexp.algorithms.dpsr_cg import Test
 from dpexp.algorithms.dpsur import LossTest
-from dpexp.config import ConfigError
-from dpexp.selective.budget import ORDERS, largest, sgm
+from dpexp.selective import renyi, theorems
+from dpexp.selective.theorems import Acceptance
+
+CAP_FAILURE = 1e-6  # probability, in the worst case, with which a run reaches its last allowed trial
+
+
+def acceptance(test: Test) -> Acceptance:
+    """How DPSR-CG's acceptance depends on one record. Only the same-batch metric may move either way."""
+    return Acceptance(
+        threshold=test.threshold,
+        clip_range=test.clip_range,
+        std=test.std,
+        sensitivity=test.metric_bound,
+        signed=test.reference == "same_batch",
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
-class Cost:
-    """Everything that the accounts of a run depend on, before it has run."""
+class Release:
+    """Everything that the accounts of a run depend on.
+
+    sample_rate, noise_multiplier: of every trial's gradient sum. published: follows the published code, whose rejected
+    updates leave traces. coded_sensitivity: largest norm of a scaled gradient over the clip norm (1 unless published).
+    test, loss_test: of DPSR-CG, of DPSUR; validation_rate, validation_noise: DPSUR's. statistics_noise: noise multiplier
+    of noisy channel statistics, None without them.
+    """
 
     method: str
-    variant: str
+    published: bool
     sample_rate: float
     noise_multiplier: float
+    clip_norm: float
+    coded_sensitivity: float
     test: Test | None
     loss_test: LossTest | None
     validation_rate: float
@@ -28,46 +49,129 @@ class Cost:
     statistics_noise: float | None
     delta: float
 
+    @property
+    def acceptance(self) -> Acceptance:
+        """How DPSR-CG's acceptance depends on one record."""
+        assert self.test is not None
+        return acceptance(self.test)
 
-def metric_inflation(test: Test) -> float:
-    """rho of paper S: by how much a record may change the acceptance probability, at the upper end of the gap."""
-    if math.isinf(test.threshold) or test.std == 0:
+    @property
+    def loss_inflation(self) -> float:
+        """rho of paper S for DPSUR: its largest acceptance probability over its smallest (Table 1)."""
+        test = self.loss_test
+        assert test is not None
+        low, high = (norm.logcdf((test.threshold + side * test.loss_bound) / test.std) for side in (-1, 1))
+        return float(math.exp(high - low))
+
+    @property
+    def smallest_acceptance(self) -> float:
+        """The probability with which a trial is accepted in the worst case."""
+        if self.test is not None:
+            return self.acceptance.smallest
+        if self.loss_test is not None:
+            worst = (self.loss_test.threshold - self.loss_test.loss_bound) / self.loss_test.std
+            return float(norm.cdf(worst))
         return 1.0
-    top, moved = test.threshold + test.clip_range, min(test.metric_bound, 2 * test.clip_range)
-    return float(norm.sf((top - moved) / test.std) / norm.sf(top / test.std))
+
+    @property
+    def fixed(self) -> np.ndarray:
+        """Renyi divergence of what is released once."""
+        return renyi.statistics(self.statistics_noise)
+
+    def joint(self, *others: float) -> float:
+        """Noise multiplier of the gradient released together with Gaussians of other noise multipliers."""
+        return sum(s**-2 if s else math.inf for s in (self.noise_multiplier, *others)) ** -0.5
+
+    @property
+    def reference_multiplier(self) -> float:
+        """Noise multiplier of the published reference; infinity where none is published."""
+        assert self.test is not None
+        return self.test.reference_std / self.test.metric_bound if self.test.reference == "noisy" else math.inf
 
 
-def loss_inflation(test: LossTest) -> float:
-    """rho of paper S for DPSUR: the largest acceptance probability over the smallest."""
-    low, high = (norm.cdf((test.threshold + sign * test.loss_bound) / test.std) for sign in (-1, 1))
-    return float(high / low)
+def paper_once(release: Release) -> np.ndarray:
+    """One accepted update as paper S charges it: the sampled Gaussian at rate q * rho, nothing for the test.
+
+    DPSUR re-accounted: its training batch at q * rho, its validation at its own rate. DPSUR as published: both at
+    their own rates. Everything else: the sampled Gaussian.
+    """
+    rate = release.sample_rate
+    if release.test is not None:
+        rate = min(1.0, rate * release.acceptance.inflation)
+    if release.loss_test is None:
+        return renyi.sampled_gaussian(rate, release.noise_multiplier)
+    rate = rate if release.published else min(1.0, rate * release.loss_inflation)
+    validation = renyi.sampled_gaussian(release.validation_rate, release.validation_noise)
+    return renyi.sampled_gaussian(rate, release.noise_multiplier) + validation
 
 
-def smallest_acceptance(cost: Cost) -> float:
-    """The probability with which a trial is accepted in the worst case."""
-    if cost.test is not None:
-        return float(norm.sf((cost.test.threshold + cost.test.clip_range) / cost.test.std))
-    if cost.loss_test is not None:
-        return float(norm.cdf((cost.loss_test.threshold - cost.loss_test.loss_bound) / cost.loss_test.std))
-    return 1.0
+def naive_once(release: Release) -> np.ndarray:
+    """One accepted update at the rate that is sampled, as if rejecting cost nothing."""
+    return renyi.sampled_gaussian(release.sample_rate, release.noise_multiplier)
 
 
-def budget(cost: Cost, by: str, target: float) -> tuple[int, int]:
-    rate = cost.sample_rate
-    if cost.test is not None:
-        rate *= metric_inflation(cost.test)
-    elif cost.loss_test is not None and cost.variant != "as_published":
-        rate = min(1.0, rate * loss_inflation(cost.loss_test))
-    step = sgm(rate, cost.noise_multiplier)
-    if cost.loss_test is not None:
-        step = step + sgm(cost.validation_rate, cost.validation_noise)
-    fixed = np.array(ORDERS) / cost.statistics_noise**2 if cost.statistics_noise else 0 * np.array(ORDERS)
-    steps = largest(step, fixed, target, cost.delta)
-    if not steps:
-        raise ConfigError(f"dp.target_epsilon={target:g} allows no update of {cost.method}")
-    worst = smallest_acceptance(cost)
-    return steps, steps if worst == 1 else steps + int(nbinom.isf(1e-6, steps, worst))
+def a_once(release: Release) -> np.ndarray:
+    """Theorem A at every order."""
+    sigma, ratios = release.joint(release.reference_multiplier), release.acceptance.ratios
+    return np.array([max(theorems.bound_a(order, release.sample_rate, sigma, ratios)) for order in renyi.ORDERS])
 
 
-def accounts(run, trials, accepted):
-    return ()
+def b_once(release: Release) -> np.ndarray:
+    """Theorem B at every order."""
+    test, rate = release.acceptance, release.sample_rate
+    return a_once(release) + np.array([theorems.counts(order, rate, test) for order in renyi.ORDERS])
+
+
+def trial_parts(release: Release) -> list[tuple[float, float]]:
+    """(sample rate, noise multiplier) of the Gaussians that one trial amounts to if everything of it is released."""
+    if release.loss_test is not None:
+        validation = release.validation_rate, release.validation_noise
+        return [(release.sample_rate, release.noise_multiplier), validation]
+    if release.test is None:
+        return [(release.sample_rate, release.noise_multiplier)]
+    test = release.test.std / release.acceptance.moved
+    return [(release.sample_rate, release.joint(test, release.reference_multiplier))]
+
+
+def c_once(release: Release) -> np.ndarray:
+    """One trial with everything released, at every order."""
+    return sum((renyi.sampled_gaussian(*part) for part in trial_parts(release)), np.zeros(len(renyi.ORDERS)))
+
+
+def c_pld(release: Release, trials: int) -> float:
+    """Account C by PLD: every one of `trials` trials, and what is released once."""
+    once = [(1.0, release.statistics_noise, 2)] if release.statistics_noise else []
+    return composed_pld_epsilon([*((*part, trials) for part in trial_parts(release)), *once], release.delta)
+
+
+def cap(release: Release, updates: int) -> int:
+    """So many trials that fewer than `updates` of them are accepted with probability below CAP_FAILURE at worst.
+
+    0 where no number suffices, because a trial may be accepted with probability 0.
+    """
+    worst = release.smallest_acceptance
+    if worst == 1:
+        return updates
+    return updates + int(nbinom.isf(CAP_FAILURE, updates, worst)) if worst > 0 else 0
+
+
+def cap_failure(release: Release, updates: int, trials: int) -> float:
+    """The probability, at worst, that `trials` trials do not give `updates` accepted ones."""
+    worst = release.smallest_acceptance
+    return float(nbinom.sf(trials - updates, updates, worst)) if worst < 1 else 0.0
+
+
+def budget(release: Release, by: str, target: float) -> tuple[int, int]:
+    """(accepted updates, trials) that a target epsilon allows by the account `by`; 0 updates where it allows none.
+
+    C stops by trials: it allows as many updates as trials. Trials of 0: no number is enough in the worst case.
+    """
+    if by == "C":
+        trials = renyi.largest_count(c_once(release), release.fixed, target, release.delta)
+        return trials, trials
+    once = {"paper": paper_once, "A": a_once, "B": b_once}[by] if release.test else paper_once
+    if by == "A" and release.test:  # the cap of trials is paid for inside the budget
+        release_delta, target = release.delta - CAP_FAILURE, target + math.log1p(-CAP_FAILURE)
+        release = replace(release, delta=release_delta)
+    updates = renyi.largest_count(once(release), release.fixed, target, release.delta)
+    return updates, cap(release, updates) if updates else 0

@@ -11,9 +11,9 @@ from dpexp.config_selective import Recipe
 from dpexp.features import Features
 from dpexp.mechanism import Mechanism
 from dpexp.selective import ledger
+from dpexp.selective.ledger import Release, acceptance
 from dpexp.selective.runs import Run
 
-CAP_FAILURE = 1e-6  # probability with which a run may reach its last allowed trial
 SCALINGS = {
     "non_private": "unscaled",
     "dpsgd": "clipped",
@@ -71,52 +71,42 @@ def _loss_test(asked: Request) -> LossTest:
     )
 
 
-def _plan(asked: Request, config: Config) -> tuple[Mechanism, int, Test | None, LossTest | None]:
-    """Mechanism with its planned updates, trials at most, and the test."""
-    recipe, test, loss_test = asked.recipe, None, None
-    batch, sigma = float(recipe.batch_size), asked.noise_multiplier
-    if asked.method == "dpsr_cg":
-        test = _metric_test(asked, config)
-        batch = float(math.floor(batch / ledger.metric_inflation(test)))  # the effective batch size of Section 4.5
-    elif asked.method in ("dpsur", "dpsur_same_scaling"):
-        loss_test = _loss_test(asked)
-    cost = ledger.Cost(
-        method=asked.method,
-        variant=asked.variant,
-        sample_rate=batch / asked.n,
-        noise_multiplier=sigma,
-        test=test,
-        loss_test=loss_test,
-        validation_rate=recipe.validation_batch / asked.n,
-        validation_noise=recipe.at("validation_noise", asked.target_epsilon) if loss_test else 0.0,
-        statistics_noise=recipe.statistics_noise if recipe.normalisation == "noisy_statistics" else None,
-        delta=asked.delta,
-    )
-    steps, most = ledger.budget(cost, config.selective.budget_by, asked.target_epsilon)
-    mechanism = Mechanism(
-        n=asked.n, expected_batch_size=batch, steps=steps, clip_norm=recipe.clip_norm, noise_multiplier=sigma
-    )
-    return mechanism, most, test, loss_test
+def _budget(asked: Request, release: Release, config: Config) -> tuple[int, int]:
+    """(accepted updates, trials at most) of a cell. Raises: ConfigError for a budget that has no account or no room."""
+    by, chosen = config.selective.budget_by, config.selective
+    certified = not release.published and (release.loss_test is None or by == "C")
+    if by != "paper" and not certified:
+        raise ConfigError(
+            f"selective.budget_by={by} has no account for {asked.method}"
+            f"{':as_published' if release.published else ''}; use budget_by=paper or leave the method out"
+        )
+    if by in ("A", "B") and release.test is not None and release.test.reference == "raw":
+        raise ConfigError(f"selective.budget_by={by} needs selective.reference=noisy or same_batch, got raw")
+    steps, most = ledger.budget(release, by, asked.target_epsilon)
+    if not steps:
+        raise ConfigError(
+            f"dp.target_epsilon={asked.target_epsilon:g} by account {by} allows {asked.method} no update; raise it or "
+            "selective.recipes' noise_multiplier"
+        )
+    if chosen.max_accepted is not None:
+        steps = min(steps, chosen.max_accepted)
+    most = chosen.max_trials or most
+    if not most:
+        raise ConfigError(
+            f"a trial of {asked.method} may be accepted with probability 0, so no number of trials is enough: give "
+            "selective.max_trials"
+        )
+    return steps, most
 
 
-def _non_private(recipe: Recipe, n: int) -> Mechanism:
-    """The baseline: a fixed number of epochs without bound or noise."""
-    steps = round(recipe.epochs * n / recipe.batch_size)
-    return Mechanism(
-        n=n, expected_batch_size=float(recipe.batch_size), steps=steps, clip_norm=math.inf, noise_multiplier=0.0
-    )
-
-
-def _run(asked: Request, config: Config, features: Features, seed: int) -> Run:
-    """One run of a cell."""
-    recipe, private = asked.recipe, asked.method != "non_private"
-    mechanism, most, test, loss_test = (
-        _plan(asked, config) if private else (_non_private(recipe, asked.n), 0, None, None)
-    )
-    chosen = config.selective
-    if chosen.max_accepted is not None and chosen.max_accepted < mechanism.steps:
-        mechanism = replace(mechanism, steps=chosen.max_accepted)
+def _draft(asked: Request, config: Config, features: Features, seed: int) -> Run:
+    """A run of a cell before its budget is known."""
+    recipe = asked.recipe
+    test = _metric_test(asked, config) if asked.method == "dpsr_cg" else None
+    loss_test = _loss_test(asked) if asked.method.startswith("dpsur") else None
     scaling = SCALINGS[asked.method]
+    # The effective batch size of paper S, Section 4.5: smaller by rho, so that q * rho is about B / n.
+    batch = recipe.batch_size if test is None else math.floor(recipe.batch_size / acceptance(test).inflation)
     return Run(
         method=asked.method,
         variant=asked.variant,
@@ -128,18 +118,34 @@ def _run(asked: Request, config: Config, features: Features, seed: int) -> Run:
         optimizer=recipe.optimizer,
         learning_rate=recipe.learning_rate,
         seed=seed,
-        mechanism=mechanism,
+        mechanism=Mechanism(
+            n=asked.n,
+            expected_batch_size=float(batch),
+            steps=1,
+            clip_norm=recipe.clip_norm if asked.method != "non_private" else math.inf,
+            noise_multiplier=asked.noise_multiplier if asked.method != "non_private" else 0.0,
+        ),
         scaling="scaled_as_published" if asked.variant == "as_published" and scaling == "scaled" else scaling,
         scaling_bound=recipe.scaling_bound,
         test=test,
         loss_test=loss_test,
         validation_noise=recipe.at("validation_noise", asked.target_epsilon) if loss_test else 0.0,
-        max_trials=chosen.max_trials or max(most, mechanism.steps),
-        quality_rows=chosen.quality_rows,
-        target_epsilon=asked.target_epsilon if private else None,
+        max_trials=1,
+        quality_rows=config.selective.quality_rows,
+        target_epsilon=asked.target_epsilon if asked.method != "non_private" else None,
         delta=asked.delta,
-        budget_by=chosen.budget_by,
+        budget_by=config.selective.budget_by,
     )
+
+
+def _run(asked: Request, config: Config, features: Features, seed: int) -> Run:
+    """One run of a cell, with as many updates and trials as its budget allows; the baseline: its epochs."""
+    draft = _draft(asked, config, features, seed)
+    if asked.method == "non_private":
+        steps = most = round(asked.recipe.epochs * asked.n / asked.recipe.batch_size)
+    else:
+        steps, most = _budget(asked, draft.release, config)
+    return replace(draft, mechanism=replace(draft.mechanism, steps=steps), max_trials=most)
 
 
 def expand(config: Config, features_of: dict[str, Features]) -> list[Run]:

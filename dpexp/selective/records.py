@@ -34,7 +34,8 @@ def status(run: Run, walk: Walk) -> str:
     """How a run ended."""
     if walk.diverged:
         return "diverged"
-    return "done" if walk.accepted >= run.mechanism.steps else "trials_exhausted"
+    used_up = walk.accepted >= run.mechanism.steps or run.budget_by == "C"
+    return "done" if used_up else "trials_exhausted"
 
 
 def _mechanism(run: Run) -> Record:

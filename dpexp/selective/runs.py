@@ -11,6 +11,7 @@ from dpexp.algorithms.optimizers import OPTIMIZERS
 from dpexp.cache import digest
 from dpexp.mechanism import Mechanism
 from dpexp.nets import NETS, Net
+from dpexp.selective.ledger import Release
 
 GENERATION = 1  # raise when a change of the code changes the numbers that the same settings give
 LABELS = ("target_epsilon", "delta", "budget_by")  # what a run was planned for
@@ -61,6 +62,25 @@ class Run:
     def name(self) -> str:
         """Method and variant as the configuration writes them."""
         return f"{self.method}:{self.variant}" if self.variant == "as_published" else self.method
+
+    @cached_property
+    def release(self) -> Release:
+        """What its accounts need to know of the run."""
+        m, published = self.mechanism, self.scaling == "scaled_as_published"
+        return Release(
+            method=self.method,
+            published=self.as_published,
+            sample_rate=m.sample_rate,
+            noise_multiplier=m.noise_multiplier,
+            clip_norm=m.clip_norm,
+            coded_sensitivity=max(1.0, self.scaling_bound / m.clip_norm) if published else 1.0,
+            test=self.test,
+            loss_test=self.loss_test,
+            validation_rate=self.loss_test.validation_batch / m.n if self.loss_test else 0.0,
+            validation_noise=self.validation_noise,
+            statistics_noise=self.statistics_noise if self.normalisation == "noisy_statistics" else None,
+            delta=self.delta,
+        )
 
     @cached_property
     def network(self) -> Net:

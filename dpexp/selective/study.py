@@ -13,7 +13,8 @@ from rich.table import Table
 from dpexp import features, results
 from dpexp.config import Config
 from dpexp.features import Features, bar
-from dpexp.selective import ledger, records
+from dpexp.selective import records
+from dpexp.selective.accounts import Ran, accounts
 from dpexp.selective.planning import expand
 from dpexp.selective.preparation import Prepared
 from dpexp.selective.runs import Run
@@ -133,14 +134,21 @@ class Work:
             on_trial=lambda walk: self.bars.advance(run, walk),
             stop=self.stop,
         )
-        accounts = ledger.accounts(run, trials=walk.trials, accepted=walk.accepted)
+        ran = Ran(
+            release=run.release,
+            updates=run.mechanism.steps,
+            trials_allowed=run.max_trials,
+            accepted=walk.accepted,
+            trials=walk.trials,
+        )
+        rows = accounts(ran)
         done = records.Finished(
             run=run,
             walk=walk,
             features=self.data.features(run),
             train_accuracy=evaluate(run.network, walk.state.params, data.x, data.y)[0],
-            accounts=accounts,
-            statement=statement(run, accounts),
+            accounts=rows,
+            statement=statement(run, rows),
         )
         return records.build(done, self.config.study), walk
 

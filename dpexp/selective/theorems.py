@@ -1,0 +1,176 @@
+"""What one accepted update of a selective release costs, in Renyi divergence: two theorems derived for this project.
+
+DERIVED HERE, REVIEWED AND CHECKED NUMERICALLY, NOT PEER REVIEWED. One accepted update is the first of independent
+trials that is accepted. A trial takes a Poisson sample S, is accepted with probability a(S) that depends on S and
+public values alone, and releases a Gaussian whose mean one record z moves by at most 1 / sigma (in standard
+deviations). With r(S) = a(S + z) / a(S) in [r_min, r_max]:
+
+Theorem A (counts of trials hidden). By joint convexity of (u, v) -> u^a v^(1-a) over the law of S given acceptance,
+    add:     (a-1) D_a(with z || without) <= ln E[A_a(r)] - a ln(1 - q + q E[r])
+    remove:  (a-1) D_a(without || with z) <= ln E[B_a(r)] + (a-1) ln(1 - q + q E[r])
+with A_a(r) = E[(1 - q + q r L)^a], B_a(r) = E[(1 - q + q r L)^(1-a)] and L the likelihood ratio of N(1/sigma, 1) to
+N(0, 1) under N(0, 1). Both are convex in r, so the worst law of r has two points; the weight of r_max that maximises
+either bound has a closed form.
+
+Theorem B (counts public). Given the past, the number of trials is geometric and independent of what is released:
+its own divergence is added.
+"""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.special import gammaln, logsumexp
+from scipy.stats import norm
+
+STEP, REACH = 0.005, 12.0  # of the quadrature, in standard deviations
+GRID = 2001  # acceptance probabilities at which the divergence of the counts is compared
+
+
+@dataclass(frozen=True, kw_only=True)
+class Acceptance:
+    """How acceptance depends on one record. A trial passes if d + N(0, std^2) > threshold, |d| <= clip_range.
+
+    sensitivity: how far one record moves d, at most 2 * clip_range. signed: whether it may raise d, not only lower it.
+    """
+
+    threshold: float
+    clip_range: float
+    std: float
+    sensitivity: float
+    signed: bool
+
+    @property
+    def smallest(self) -> float:
+        """The acceptance probability of the worst batch."""
+        return float(norm.sf((self.threshold + self.clip_range) / self.std))
+
+    @property
+    def largest(self) -> float:
+        """The acceptance probability of the best batch."""
+        return float(norm.sf((self.threshold - self.clip_range) / self.std))
+
+    @property
+    def moved(self) -> float:
+        """How far one record moves the clipped difference."""
+        return min(self.sensitivity, 2 * self.clip_range)
+
+    @property
+    def inflation(self) -> float:
+        """rho: the largest ratio of acceptance probabilities of two batches that differ in one record.
+
+        The ratio is largest at the upper end of the gap, threshold + clip_range (paper S, Theorem 3.1 and Table 1).
+        """
+        if math.isinf(self.threshold):
+            return 1.0
+        top = self.threshold + self.clip_range
+        return float(math.exp(norm.logsf((top - self.moved) / self.std) - norm.logsf(top / self.std)))
+
+    @property
+    def ratios(self) -> tuple[float, float]:
+        """r_min and r_max."""
+        return 1 / self.inflation, self.inflation if self.signed else 1.0
+
+
+def _log_likelihood_ratio(order: float, sigma: float) -> tuple[np.ndarray, np.ndarray]:
+    """ln L on a grid that covers N(0, 1) and its tilt by `order`, and the log of the grid's weights."""
+    x = np.arange(min(0.0, order / sigma) - REACH, max(0.0, order / sigma) + REACH, STEP)
+    return x / sigma - 1 / (2 * sigma**2), norm.logpdf(x) + math.log(STEP)
+
+
+def log_add(order: float, sample_rate: float, sigma: float, ratio: float) -> float:
+    """ln A_a(r). Whole orders: the binomial sum; others: quadrature. sample_rate: 0 < q <= 1."""
+    q = sample_rate
+    if q == 1:
+        return order * math.log(ratio) + order * (order - 1) / (2 * sigma**2)
+    if order == int(order):
+        k = np.arange(int(order) + 1)
+        binomial = gammaln(order + 1) - gammaln(k + 1) - gammaln(order - k + 1)
+        terms = binomial + (order - k) * math.log1p(-q) + k * math.log(q * ratio) + k * (k - 1) / (2 * sigma**2)
+        return float(logsumexp(terms))
+    log_ratio, weight = _log_likelihood_ratio(order, sigma)
+    return float(logsumexp(weight + order * np.logaddexp(math.log1p(-q), math.log(q * ratio) + log_ratio)))
+
+
+def log_remove(order: float, sample_rate: float, sigma: float, ratio: float) -> float:
+    """ln B_a(r), by quadrature."""
+    q = sample_rate
+    if q == 1:
+        return (1 - order) * math.log(ratio) + order * (order - 1) / (2 * sigma**2)
+    log_ratio, weight = _log_likelihood_ratio(1 - order, sigma)
+    return float(logsumexp(weight + (1 - order) * np.logaddexp(math.log1p(-q), math.log(q * ratio) + log_ratio)))
+
+
+def _log_mixture(first: float, second: float, share: float) -> float:
+    """ln((1 - share) e^first + share e^second)."""
+    if share in (0.0, 1.0):
+        return second if share else first
+    return float(np.logaddexp(math.log1p(-share) + first, math.log(share) + second))
+
+
+def _worst_shares(order: float, low: float, width: float, log_a: tuple[float, float]) -> list[float]:
+    """Where the bounds may be largest: both ends, and where the derivative in the share of r_max vanishes."""
+    rise = -math.expm1(log_a[0] - log_a[1])  # 1 - A(r_min) / A(r_max), or 1 - B(r_max) / B(r_min) with them exchanged
+    if width == 0 or rise <= 0:
+        return [0.0, 1.0]
+    inner = low / ((order - 1) * width) - order * (1 - rise) / ((order - 1) * rise)
+    return [0.0, 1.0, min(max(inner, 0.0), 1.0)]
+
+
+def bound_a(
+    order: float, sample_rate: float, sigma: float, ratios: tuple[float, float]
+) -> tuple[float, float]:
+    """Theorem A at an order > 1: (add, remove), in nats for one accepted update.
+
+    sigma: noise multiplier of all that an accepted update releases together. ratios: (r_min, r_max).
+    Guarantee: the larger one bounds the Renyi divergence in both directions under add/remove adjacency.
+    """
+    q, (least, most) = sample_rate, ratios
+    low, width = 1 - q + q * least, q * (most - least)
+    if math.isinf(sigma) and width == 0:
+        return 0.0, 0.0
+    a = log_add(order, q, sigma, least), log_add(order, q, sigma, most)
+    b = log_remove(order, q, sigma, least), log_remove(order, q, sigma, most)
+    add = [_log_mixture(*a, s) - order * math.log(low + width * s) for s in _worst_shares(order, low, width, a)]
+    fall = -math.expm1(b[1] - b[0])
+    shares = [0.0, 1.0]
+    if width > 0 and fall > 0:
+        shares.append(min(max((order - 1) / (order * fall) - low / (order * width), 0.0), 1.0))
+    remove = [_log_mixture(*b, s) + (order - 1) * math.log(low + width * s) for s in shares]
+    return max(add) / (order - 1), max(remove) / (order - 1)
+
+
+def geometric(order: float, p: np.ndarray, other: np.ndarray) -> np.ndarray:
+    """D_a(Geom(p) || Geom(other)) of the numbers of trials, elementwise; infinite where the first's tail is heavier.
+
+    p, other: acceptance probabilities in [0, 1].
+    """
+    p, other = np.asarray(p, dtype=np.float64), np.asarray(other, dtype=np.float64)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        tail = order * np.log1p(-p) + (1 - order) * np.log1p(-other)
+        found = (order * np.log(p) + (1 - order) * np.log(other) - np.log(-np.expm1(tail))) / (order - 1)
+    found = np.where((tail < 0) & (p > 0) & (other > 0), found, np.inf)
+    found = np.where((p == 1) & (other > 0), -np.log(np.where(other > 0, other, 1.0)), found)
+    return np.where(p == other, 0.0, found)
+
+
+def counts(order: float, sample_rate: float, test: Acceptance) -> float:
+    """The divergence that public counts of trials add to an accepted update: the larger of both directions.
+
+    With u the acceptance probability without the record, the one with it lies between (1-q) u + q h(u) and u (or its
+    mirror image above u, if a record may raise d), where h is the acceptance probability after the largest shift:
+    h is convex, so this holds by Jensen for every law of the batch. u runs over a grid that holds both ends.
+    """
+    q, c = sample_rate, test.moved / test.std
+    if test.inflation == 1:
+        return 0.0
+    u = np.linspace(test.smallest, test.largest, GRID)
+    others = [(1 - q) * u + q * np.maximum(norm.sf(norm.isf(u) + c), test.smallest)]
+    if test.signed:
+        others.append((1 - q) * u + q * np.minimum(norm.sf(norm.isf(u) - c), test.largest))
+    return max(float(np.maximum(geometric(order, v, u), geometric(order, u, v)).max()) for v in others)
+
+
+def bound_b(order: float, sample_rate: float, sigma: float, test: Acceptance) -> float:
+    """Theorem B: one accepted update together with its number of trials, in nats, the worse direction."""
+    return max(bound_a(order, sample_rate, sigma, test.ratios)) + counts(order, sample_rate, test)
