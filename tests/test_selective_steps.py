@@ -68,7 +68,8 @@ def test_the_difference_is_clipped_before_the_noise(reference, metric):
 
 
 def test_infinite_thresholds_accept_all_or_nothing():
-    assert make_test(threshold=-math.inf).passes(-1e300) and make_test(threshold=-math.inf).passes(math.nan)
+    assert make_test(threshold=-math.inf).passes(-1e300)
+    assert make_test(threshold=-math.inf).passes(math.nan)
     assert not make_test(threshold=math.inf).passes(1e300)
 
 
@@ -88,10 +89,12 @@ def test_only_the_published_code_keeps_what_a_rejected_update_left_in_the_optimi
     assert dpsr_cg.after(old, candidate, accepted=True, restore_optimizer=True) is new
     assert dpsr_cg.after(old, candidate, accepted=False, restore_optimizer=True) is old
     kept = dpsr_cg.after(old, candidate, accepted=False, restore_optimizer=False)
-    assert kept.params is old.params and kept.moments is new.moments
+    assert kept.params is old.params
+    assert kept.moments is new.moments
 
 
 def test_dpsur_accepts_a_fall_of_the_loss_beyond_its_threshold():
     test = dpsur.LossTest(validation_batch=256, loss_bound=1e-3, threshold=-1e-3, std=0.0, stored_loss=False)
     assert test.noisy_difference(2.0, 1.0, 0.0) == -1e-3
-    assert not test.passes(-1e-3) and test.passes(-1.1e-3)
+    assert not test.passes(-1e-3)
+    assert test.passes(-1.1e-3)

@@ -3,7 +3,15 @@ from dataclasses import replace
 
 import pytest
 import torch
-from selective_worlds import ACCEPT_ALL, REJECT_ALL, make_data, make_loss_test, make_mechanism, make_metric_test, make_run
+from selective_worlds import (
+    ACCEPT_ALL,
+    REJECT_ALL,
+    make_data,
+    make_loss_test,
+    make_mechanism,
+    make_metric_test,
+    make_run,
+)
 
 from dpexp.algorithms import scaling
 from dpexp.selective import training
@@ -41,7 +49,9 @@ def test_rejecting_every_update_leaves_weights_and_optimizer_untouched_and_stops
     run = make_run(test=make_metric_test(**REJECT_ALL), max_trials=30, optimizer=optimizer)
     walk = train(run, DATA, 5)
     first = start(run, DATA.x)
-    assert same(walk, first) and walk.state.moments == () and walk.state.updates == 0
+    assert same(walk, first)
+    assert walk.state.moments == ()
+    assert walk.state.updates == 0
     assert (walk.trials, walk.accepted) == (30, 0)
     assert walk.history["test_accuracy"]
 
@@ -68,7 +78,8 @@ def test_the_published_code_keeps_rejected_gradients_in_its_momentum():
     loop, walk = Loop(run=published, data=DATA, draws=Draws(published, DATA.x, "k")), start(published, DATA.x)
     walk.accepted = 100  # past its warm-up
     loop.trial(walk)
-    assert same(walk, start(published, DATA.x)) and walk.state.updates == 1
+    assert same(walk, start(published, DATA.x))
+    assert walk.state.updates == 1
 
 
 def test_the_published_code_takes_its_first_29_updates_whatever_the_test_says():
@@ -107,7 +118,9 @@ def test_the_same_batch_reference_is_the_metric_at_the_weights_before_the_last_u
 def test_an_empty_batch_is_a_trial_of_pure_noise():
     run = make_run(mechanism=make_mechanism(expected_batch_size=1e-9, steps=2), test=make_metric_test(**ACCEPT_ALL))
     walk = train(run, DATA, 5)
-    assert walk.accepted == 2 and walk.log["metric"] == [0.0, 0.0] and not same(walk, start(run, DATA.x))
+    assert walk.accepted == 2
+    assert walk.log["metric"] == [0.0, 0.0]
+    assert not same(walk, start(run, DATA.x))
 
 
 def test_a_run_that_is_cut_off_goes_on_to_the_same_weights(tmp_path, monkeypatch):
@@ -128,7 +141,8 @@ def test_a_run_that_is_cut_off_goes_on_to_the_same_weights(tmp_path, monkeypatch
 def test_the_checkpoint_of_another_run_and_a_damaged_one_are_not_used(tmp_path):
     run, path = make_run(), tmp_path / "c"
     save(path, run.run_id, start(run, DATA.x))
-    assert restore(path, run.run_id) is not None and restore(path, "another") is None
+    assert restore(path, run.run_id) is not None
+    assert restore(path, "another") is None
     path.write_bytes(path.read_bytes()[:100])
     with pytest.warns(UserWarning, match="unreadable checkpoint"):
         assert restore(path, run.run_id) is None
@@ -143,11 +157,13 @@ def test_noise_and_validation_batches_are_drawn_apart_from_the_training_batch():
 def test_a_run_that_diverges_stops():
     run = make_run(method="dpsgd", test=None, learning_rate=1e38, mechanism=make_mechanism(steps=500), max_trials=500)
     walk = train(run, DATA, 50)
-    assert walk.diverged and walk.trials < 500
+    assert walk.diverged
+    assert walk.trials < 500
 
 
 def test_quality_compares_the_held_out_loss_before_and_after_every_candidate():
     walk = train(make_run(quality_rows=50), DATA, 5)
     assert len(walk.log["loss_before"]) == len(walk.log["loss_after"]) == walk.trials
     plain = train(make_run(), DATA, 5)
-    assert len(plain.log["metric"]) > 0 and "loss_before" not in plain.log
+    assert len(plain.log["metric"]) > 0
+    assert "loss_before" not in plain.log

@@ -112,7 +112,9 @@ def a(ran: Ran) -> Epsilon:
         return _no("A", ran, reason)
     failure = ledger.cap_failure(ran.release, ran.updates, ran.trials_allowed)
     if failure >= ran.release.delta / 2:
-        return _no("A", ran, f"the worst case meets the cap of {ran.trials_allowed} trials with probability {failure:.2g}")
+        return _no(
+            "A", ran, f"the worst case meets the cap of {ran.trials_allowed} trials with probability {failure:.2g}"
+        )
     return Epsilon(
         name="A",
         epsilon=_total(ran, ledger.a_once, ran.updates, ran.release.delta - failure) - math.log1p(-failure),

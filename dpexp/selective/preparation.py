@@ -6,8 +6,7 @@ from collections import OrderedDict
 import torch
 from torch import Tensor
 
-from dpexp.features import Features
-from dpexp.features import normalise
+from dpexp.features import Features, normalise
 from dpexp.sampling import torch_generator
 from dpexp.selective.runs import Run
 from dpexp.selective.training import Data

@@ -36,7 +36,9 @@ def load_features(config: Config, console: Console) -> dict[str, Features]:
             with bar.shown(console) as progress:
                 loaded[key] = features.load(replace(config, extractor=extractor), progress)
             here = loaded[key]
-            console.print(f"{here.dataset}, {here.extractor}: {len(here.train):,} / {len(here.test):,} from {here.source}")
+            console.print(
+                f"{here.dataset}, {here.extractor}: {len(here.train):,} / {len(here.test):,} from {here.source}"
+            )
         found[method] = loaded[key]
     return found
 

@@ -117,9 +117,7 @@ def _worst_shares(order: float, low: float, width: float, log_a: tuple[float, fl
     return [0.0, 1.0, min(max(inner, 0.0), 1.0)]
 
 
-def bound_a(
-    order: float, sample_rate: float, sigma: float, ratios: tuple[float, float]
-) -> tuple[float, float]:
+def bound_a(order: float, sample_rate: float, sigma: float, ratios: tuple[float, float]) -> tuple[float, float]:
     """Theorem A at an order > 1: (add, remove), in nats for one accepted update.
 
     sigma: noise multiplier of all that an accepted update releases together. ratios: (r_min, r_max).
