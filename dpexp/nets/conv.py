@@ -86,8 +86,12 @@ class Conv(WholeGradient):
         return backward(grad, x, _channels_last(weight), [self.outputs], *pairs, False, [0, 0], 1, wanted)
 
     def patches(self, x: Tensor) -> Tensor:
-        """U, [b, D, P]."""
-        return F.unfold(x, self.kernel, padding=self.padding, stride=self.stride)
+        """U^T, [b, P, D]: a copy of runs as long as a row of the kernel, several times faster than F.unfold."""
+        pixels = F.pad(x.permute(0, 2, 3, 1), (0, 0, *2 * (self.padding, self.padding))).contiguous()
+        example, row, pixel, channel = pixels.stride()
+        shape = (len(x), self.side, self.side, self.kernel, self.kernel * self.inputs)
+        windows = pixels.as_strided(shape, (example, self.stride * row, self.stride * pixel, row, channel))
+        return windows.reshape(len(x), self.side**2, self.patch)
 
     def gram(self, x: Tensor, way: str) -> Tensor:
         """U^T U + 1, [b, P, P]; the 1 stands for the bias, a patch entry that is always one.
@@ -97,7 +101,7 @@ class Conv(WholeGradient):
         if way == "pixels":
             return self._gram_of_pixels(x).add_(1)
         patches = self.patches(x)
-        return torch.bmm(patches.mT, patches).add_(1)
+        return torch.bmm(patches, patches.mT).add_(1)
 
     def _gram_of_pixels(self, x: Tensor) -> Tensor:
         """U^T U as sums of the pixels' Gram matrix along its diagonals, first within rows, then over rows."""
@@ -132,10 +136,11 @@ class Conv(WholeGradient):
         square = square_length(rows.sum(2))
         for start in range(0, len(x), BLOCK):
             part = slice(start, start + BLOCK)
-            square[part] += square_length(torch.bmm(rows[part], self.patches(x[part]).mT))
+            square[part] += square_length(torch.bmm(rows[part], self.patches(x[part])))
         return square
 
 
 def _channels_last(x: Tensor) -> Tensor:
     """Channels of a pixel next to each other, the order in which convolutions run fastest on CPUs and GPUs."""
-    return x.contiguous(memory_format=torch.channels_last)
+    pixels = x.permute(0, 2, 3, 1)
+    return pixels.reshape(-1).view(pixels.shape).permute(0, 3, 1, 2)  # strides say so even for one channel
