@@ -165,7 +165,7 @@ def numerical_epsilon(name: str, setting: Setting, epsilon_rdp: float) -> tuple[
 def composed_pld_epsilon(parts: Sequence[tuple[float, float, int]], delta: float) -> float:
     """Epsilon by PLD of sampled Gaussians (sample rate, noise multiplier, how often) released together.
 
-    An upper bound under add/remove adjacency; infinity where a noise multiplier is 0 or the tails weigh more than delta.
+    An upper bound under add/remove adjacency; infinity without noise, or where the tails weigh more than delta.
     """
     import dp_accounting
     from dp_accounting.pld import PLDAccountant

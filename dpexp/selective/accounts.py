@@ -1,4 +1,4 @@
-"""Every epsilon of a run, each with what it assumes: the paper's, the naive one, three that hold, and what was coded."""
+"""Every epsilon of a run, each with what it assumes: the paper's, the naive one, three that hold, the one as coded."""
 
 import math
 from collections.abc import Callable
@@ -212,7 +212,7 @@ def odometer(ran: Ran) -> Epsilon:
         delta=ran.release.delta,
         certificate=False,
         hypotheses=(ADJACENCY, f"everything of the {ran.trials} trials that were made may be released", POISSON),
-        note="the privacy loss after the trials that were made; not differential privacy, because their number is random",
+        note="the privacy loss after the trials that were made; not differential privacy: their number is random",
     )
 
 

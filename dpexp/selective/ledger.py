@@ -32,8 +32,8 @@ class Release:
 
     sample_rate, noise_multiplier: of every trial's gradient sum. published: follows the published code, whose rejected
     updates leave traces. coded_sensitivity: largest norm of a scaled gradient over the clip norm (1 unless published).
-    test, loss_test: of DPSR-CG, of DPSUR; validation_rate, validation_noise: DPSUR's. statistics_noise: noise multiplier
-    of noisy channel statistics, None without them.
+    test, loss_test: of DPSR-CG, of DPSUR; validation_rate, validation_noise: DPSUR's. statistics_noise: noise
+    multiplier of noisy channel statistics, None without them.
     """
 
     method: str
