@@ -44,7 +44,8 @@ class ExtractorConfig:
     mean: Any = None  # per channel, of pixels / 255
     std: Any = None
     pooling: str | None = None  # hf: cls | mean
-    max_length: int | None = None  # hf: tokens kept of a text, special ones included
+    max_length: int | None = None  # hf, tokens: tokens kept of a text, special ones included
+    vocabulary: int | None = None  # tokens: number of different token ids, special ones included
     batch_size: int = 64  # speed only
     dtype: str = "float32"  # float32 | bfloat16
     tf32: bool = False

@@ -1,6 +1,7 @@
 """Extraction against the bare forward pass: images or texts a second of both, on this machine.
 
 python scripts/bench_extraction.py dataset=mnist extractor=efficientnet_lite0 extractor.weights=FILE [--rows 2048]
+python scripts/bench_extraction.py dataset=mnist extractor=scatter
 The bare pass runs the same batches of the same rows, decoded, resized or tokenised beforehand.
 """
 
@@ -47,7 +48,8 @@ def measure(config: Config, rows: int, repeats: int) -> tuple[float, float]:
     """Rows a second, bare and whole: the best of several alternating repeats."""
     splits = data.load(config.dataset, Path(config.data_root))
     split = splits.train.take(np.arange(min(rows, len(splits.train))))
-    encoder = extractors.check(config.extractor).build(config.extractor, config.compute.device)
+    extractors.check(config.extractor)
+    encoder = extractors.encoder(config.extractor, config.compute.device, splits.train.samples)
     size = config.extractor.batch_size
     with matmul_precision(config.extractor.tf32):
         encode(encoder, split.take(np.arange(min(2 * size, len(split)))), size)

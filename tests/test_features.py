@@ -12,7 +12,7 @@ from feature_worlds import custom, mnist
 from dpexp import data, features
 from dpexp.config import ConfigError
 from dpexp.data import DataError
-from dpexp.features import extractors, fingerprint
+from dpexp.features import extractors, fingerprint, values
 from dpexp.reference import PAPER_EXTRACTORS
 
 CONF = Path(__file__).resolve().parent.parent / "conf"
@@ -160,3 +160,22 @@ def test_custom_data_needs_a_path(tmp_path):
 def test_the_percentiles_in_a_data_sets_header_comment_are_the_printed_ones(dataset):
     printed = " ".join(f"{value:.1f}" for value in fingerprint.printed(dataset).values())
     assert f": {printed} (paper L, Table" in (CONF / "dataset" / f"{dataset}.yaml").read_text().replace("\n# ", " ")
+
+
+def test_equal_rows_are_counted_bit_for_bit_even_among_rows_of_equal_sums():
+    x = torch.tensor([[1.0, 2.0], [2.0, 1.0], [1.0, 2.0], [0.0, 0.0], [-0.0, 0.0], [1.0, 2.0]])
+    assert values.count_duplicates(x) == 2
+    permuted = torch.stack([torch.randperm(9, generator=torch.Generator().manual_seed(i)) for i in range(50)]).float()
+    assert values.count_duplicates(torch.cat([permuted, permuted[:7]])) == 7
+
+
+def test_finite_rows_are_the_same_in_blocks(monkeypatch):
+    monkeypatch.setattr(values, "ROWS", 2)
+    x = np.ones((5, 3))
+    x[1, 2], x[4, 0] = np.nan, -np.inf
+    assert values.finite_rows(x).tolist() == [True, False, True, True, False]
+    assert values.finite_rows(x[:0]).tolist() == []
+
+
+def test_paper_l_has_nothing_to_say_about_the_features_of_paper_s():
+    assert fingerprint.text("fashion_mnist", "scatter", np.ones(4)) == ""

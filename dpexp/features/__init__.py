@@ -173,8 +173,7 @@ def _build(config: Config, wanted: Request, progress: Progress, rebuild: bool) -
     """Extract features and write them to the cache. Of several processes one extracts, the others wait and read."""
     splits = wanted.splits or data.load(config.dataset, Path(config.data_root))
     extractors.check_kind(config.extractor, splits.name, splits.kind)
-    build = extractors.EXTRACTORS[config.extractor.name].build
-    encoder = build(config.extractor, config.compute.device)
+    encoder = extractors.encoder(config.extractor, config.compute.device, splits.train.samples)
     wanted = replace(wanted, data=wanted.data or splits.identity(), weights=encoder.weights)
     assert wanted.data is not None
     path = wanted.path(wanted.data, encoder.weights)

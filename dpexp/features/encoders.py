@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from dpexp.config import ConfigError, ExtractorConfig
-from dpexp.data import Split
+from dpexp.data.splits import Samples, Split
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -47,15 +47,20 @@ class Extractor:
 
     version: to be raised when the same settings give other numbers. kinds: of samples that it takes.
     keys: settings that change its features. build: settings, device -> Encoder (fetches weights if it must).
+    fit: instead of build, where the encoder is made from the training samples (never their labels): settings, samples.
     find_weights: sha256 of the weights if they are on this machine, else None; reads no network.
     """
 
     version: int
     kinds: tuple[str, ...]
     keys: tuple[str, ...]
-    build: Callable[[ExtractorConfig, str], Encoder]
+    build: Callable[[ExtractorConfig, str], Encoder] | None = None
+    fit: Callable[[ExtractorConfig, Samples], Encoder] | None = None
     find_weights: Callable[[ExtractorConfig], str | None]
     check: Callable[[ExtractorConfig], None] = lambda config: None
+
+    def __post_init__(self) -> None:
+        assert (self.build is None) != (self.fit is None), "an extractor is either built or fitted"
 
 
 def frozen(model: nn.Module, config: ExtractorConfig, device: str) -> nn.Module:

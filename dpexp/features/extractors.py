@@ -6,8 +6,9 @@ from typing import Any
 
 from dpexp.config import ConfigError, DatasetConfig, ExtractorConfig, one_of
 from dpexp.data import FEATURES, IMAGES, TEXTS, DataError
-from dpexp.features import text, vision
-from dpexp.features.encoders import NO_WEIGHTS, Extractor
+from dpexp.data.splits import Samples
+from dpexp.features import scatter, text, tokens, vision
+from dpexp.features.encoders import NO_WEIGHTS, Encoder, Extractor
 from dpexp.features.weights import find_file
 
 RESNET = Extractor(
@@ -47,9 +48,26 @@ EXTRACTORS: dict[str, Extractor] = {
     ),
     "distilbert": HF,
     "hf": HF,
+    "scatter": Extractor(
+        version=1,
+        kinds=(IMAGES,),
+        keys=scatter.KEYS,
+        build=scatter.build_scatter,
+        find_weights=lambda config: NO_WEIGHTS,
+        check=scatter.check_scatter,
+    ),
+    "tokens": Extractor(
+        version=1,
+        kinds=(TEXTS,),
+        keys=tokens.KEYS,
+        fit=tokens.fit_tokens,
+        find_weights=lambda config: None,  # the vocabulary follows from the data, whose digest is compared
+        check=tokens.check_tokens,
+    ),
 }
 ALWAYS = ("name", "title", "batch_size")  # settings of every extractor that do not change its features
 WITH_WEIGHTS = ("weights",)  # their content is in the key, not their path
+WITHOUT_WEIGHTS = ("raw", "scatter", "tokens")
 SPLIT = ("split_seed", "test_fraction")
 # Settings that change what a data set holds; where custom data lies and what it is called are not among them.
 DATASET_KEYS = ("name", "sizes", "on_bad_image", "on_nonfinite")
@@ -66,7 +84,7 @@ def check(config: ExtractorConfig) -> Extractor:
     Raises: ConfigError, also for a setting that this extractor would ignore.
     """
     extractor = EXTRACTORS[one_of("extractor.name", config.name, tuple(EXTRACTORS))]
-    known = {*ALWAYS, *extractor.keys, *(WITH_WEIGHTS if config.name != "raw" else ())}
+    known = {*ALWAYS, *extractor.keys, *(() if config.name in WITHOUT_WEIGHTS else WITH_WEIGHTS)}
     for entry in fields(config):
         default = None if entry.default is NO_DEFAULT else entry.default
         if entry.name not in known and getattr(config, entry.name) != default:
@@ -79,6 +97,18 @@ def check(config: ExtractorConfig) -> Extractor:
         raise ConfigError(f"extractor.batch_size must be a whole number >= 1, got {config.batch_size}")
     extractor.check(config)
     return extractor
+
+
+def encoder(config: ExtractorConfig, device: str, train: Samples) -> Encoder:
+    """The encoder of checked settings. train: the training samples, which only a fitted extractor reads.
+
+    Raises: ConfigError, DataError for weights.
+    """
+    extractor = EXTRACTORS[config.name]
+    if extractor.fit is not None:
+        return extractor.fit(config, train)
+    assert extractor.build is not None
+    return extractor.build(config, device)
 
 
 def check_kind(config: ExtractorConfig, dataset: str, kind: str) -> None:

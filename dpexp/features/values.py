@@ -12,6 +12,8 @@ from dpexp.config import ConfigError
 from dpexp.data import DataError
 from dpexp.sampling import generator
 
+ROWS = 4096  # looked at together
+
 
 @dataclass(frozen=True, kw_only=True)
 class Examples:
@@ -45,6 +47,12 @@ class Features:
     fingerprint: str = ""
 
 
+def finite_rows(x: np.ndarray) -> np.ndarray:
+    """Which rows of x [n, d] hold neither NaN nor infinity: bool [n]. Memory: that of a few thousand rows."""
+    blocks = [np.isfinite(x[start : start + ROWS]).all(axis=1) for start in range(0, len(x), ROWS)]
+    return np.concatenate(blocks) if blocks else np.empty(0, dtype=bool)
+
+
 def check(x: np.ndarray, y: np.ndarray, num_classes: int, part: str) -> Examples:
     """Features and labels as tensors, or a DataError that says what is wrong with them.
 
@@ -58,19 +66,30 @@ def check(x: np.ndarray, y: np.ndarray, num_classes: int, part: str) -> Examples
         bad = y.min() if y.min() < 0 else y.max()
         raise DataError(f"{part} labels must be integers 0..{num_classes - 1}, found {bad} ({y.dtype})")
     x = np.ascontiguousarray(x, dtype=np.float32)
-    broken = ~np.isfinite(x).all(axis=1)
+    broken = ~finite_rows(x)
     if broken.any():
         raise DataError(f"{part} has {broken.sum()} rows with NaN or infinity, the first is row {broken.argmax()}")
     return Examples(x=torch.from_numpy(x), y=torch.from_numpy(y.astype(np.int64)))
 
 
+def count_duplicates(x: Tensor) -> int:
+    """How many rows of x [n, d] (float32) repeat an earlier one, bit for bit.
+
+    Equal rows have equal sums of their bits as whole numbers, which wrap but never round; only rows that share a sum
+    with another are compared in full.
+    """
+    sums = torch.cat([block.sum(1) for block in x.view(torch.int32).split(ROWS)])  # torch widens a block to sum it
+    _, group, sizes = sums.unique(return_inverse=True, return_counts=True)
+    shared = x[sizes[group] > 1].numpy()
+    return len(shared) - len({hashlib.blake2b(row, digest_size=16).digest() for row in shared})
+
+
 def warn_about_duplicates(examples: Examples, dataset: str) -> None:
     """The unit of privacy is one row: a person with two rows is covered only once."""
-    rows = examples.x.numpy()
-    distinct = len({hashlib.blake2b(row.tobytes(), digest_size=16).digest() for row in rows})
-    if distinct < len(rows):
+    duplicates = count_duplicates(examples.x)
+    if duplicates:
         warnings.warn(
-            f"{dataset}: {len(rows) - distinct} duplicate rows in the training features; "
+            f"{dataset}: {duplicates} duplicate rows in the training features; "
             "the privacy statement protects one row, not a person who owns several",
             stacklevel=2,
         )
