@@ -8,7 +8,7 @@ import pytest
 PACKAGE = Path(__file__).resolve().parent.parent / "dpexp"
 LAYERS = [
     {"config_sources", "config_checks", "cache", "mechanism", "reference"},
-    {"config_model", "config_privacy"},
+    {"config_model", "config_privacy", "config_selective"},
     {"config", "style"},
     {"accountants", "noise_search"},
     {"data", "sampling", "lipschitz", "heads", "nets", "accounting", "theory"},
@@ -25,6 +25,7 @@ LAYERS = [
     {"paper_tables", "curves"},
     {"heatmaps"},
     {"figures", "paper_figures"},
+    {"selective"},
     {"run"},
 ]
 ONLY_IN = {
