@@ -119,7 +119,7 @@ def write_log(folder: Path, run: Run, walk: Walk) -> Path | None:
         return None
     columns = {name: np.array(values, dtype=np.float32) for name, values in walk.log.items()}
     buffer = io.BytesIO()
-    np.savez_compressed(buffer, **columns)
+    np.savez_compressed(buffer, allow_pickle=False, **columns)
     path = folder / f"{run.run_id}.npz"
     write_atomic(path, buffer.getvalue())
     return path

@@ -1,9 +1,11 @@
 """One run of the selective-release study: everything that can change its number, and labels."""
 
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from functools import cached_property, partial
 
 import torch
+from torch import Tensor
 
 from dpexp.algorithms import dpsr_cg, dpsur, scaling
 from dpexp.algorithms.candidate import Plan
@@ -85,13 +87,13 @@ class Run:
     @cached_property
     def network(self) -> Net:
         """The network that is trained."""
-        return NETS[self.net](activation=self.activation)
+        return NETS[self.net](self.activation)
 
     @property
     def plan(self) -> Plan:
         """The constants of an update."""
         clip, bound = self.mechanism.clip_norm, self.scaling_bound
-        factors = {
+        factors: dict[str, Callable[[Tensor], Tensor]] = {
             "unscaled": torch.ones_like,
             "clipped": partial(scaling.clipped, clip_norm=clip),
             "scaled": partial(scaling.scaled, clip_norm=clip, scaling_bound=bound),

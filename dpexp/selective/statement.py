@@ -69,8 +69,8 @@ def statement(run: Run, accounts: Sequence[Epsilon]) -> str:
     listed = "; ".join(
         f"{row.name}: {_number(row.epsilon)}" + ("" if row.certificate else " (not a certificate)") for row in accounts
     )
-    certified = [row for row in accounts if row.certificate and row.epsilon is not None]
-    best = min(certified, key=lambda row: row.epsilon, default=None)
+    certified = [(row.epsilon, row.name, row) for row in accounts if row.certificate and row.epsilon is not None]
+    best = min(certified)[2] if certified else None
     claim = (
         f"The smallest certified epsilon is {_number(best.epsilon)} at delta = {best.delta:g}, account {best.name}, "
         f"for one training example added or removed, if: {'; '.join(best.hypotheses)}."
