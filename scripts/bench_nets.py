@@ -4,6 +4,7 @@ All contestants take the same batch of synthetic features in one process, in tur
 the median counts. What is computed once per data set (order of the features, the first layer's Gram matrices) is
 computed before. `plain` clips nothing and takes the features as stored; `plain_last` takes them channels last.
 `ew` and `functorch` are Opacus' other ways to per-sample gradients, `ghost` its two backward passes without them.
+`hooks`, `ew` and `functorch` store batch x parameters: 8 GB for `--net rnn --batch 1024`.
 """
 
 import argparse
