@@ -62,8 +62,8 @@ def _log_run(wandb: Any, record: Record, config: Config, mode: str) -> None:
     names = {"id": record["run_id"], "name": _slug(record), "job_type": record["method"]}
     run = _start(wandb, config, mode, **names, config=about)
     history = record["history"]
-    for row, epoch in enumerate(history["epoch"]):
-        run.log({name: values[row] for name, values in history.items()}, step=epoch)
+    for row, step in enumerate(history["epoch" if "epoch" in history else "accepted"]):
+        run.log({name: values[row] for name, values in history.items()}, step=int(step))
     run.summary.update({"epsilon": strict["privacy"]["epsilon"], "status": record["status"]})
     run.finish()
 

@@ -1,7 +1,7 @@
 """Every epsilon of a run, each with what it assumes: the paper's, the naive one, three that hold, the one as coded."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
 from dpexp.selective import ledger, renyi
@@ -237,3 +237,9 @@ def accounts(ran: Ran) -> list[Epsilon]:
     rows = [row(ran) for row in (paper, naive, a, b, c, c_rdp, odometer)]
     published_scaling = ran.release.published and ran.release.test is not None
     return rows + ([as_coded(ran)] if published_scaling else [])
+
+
+def certified(rows: Iterable[Epsilon]) -> Epsilon | None:
+    """The account with the smallest epsilon among those that are certificates; None without one."""
+    found = [(row.epsilon, row.name, row) for row in rows if row.certificate and row.epsilon is not None]
+    return min(found)[2] if found else None

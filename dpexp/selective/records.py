@@ -13,7 +13,7 @@ from dpexp.cache import write_atomic
 from dpexp.features import Features
 from dpexp.record import git_commit, versions
 from dpexp.results import FORMAT, Record
-from dpexp.selective.accounts import Epsilon
+from dpexp.selective.accounts import Epsilon, certified
 from dpexp.selective.runs import GENERATION, Run
 from dpexp.selective.walk import Walk
 
@@ -75,7 +75,7 @@ def build(done: Finished, study: str) -> Record:
     """The self-describing record of one run, in the schema that selective.tables reads."""
     run, walk, features = done.run, done.walk, done.features
     history = {name: [float(f"{v:.6g}") for v in values] for name, values in walk.history.items()}
-    shapes = run.network.shapes()
+    shapes, best = run.network.shapes(), certified(done.accounts)
     record = {
         "format": FORMAT,
         "generation": GENERATION,
@@ -100,7 +100,13 @@ def build(done: Finished, study: str) -> Record:
         "accepted": walk.accepted,
         "status": status(run, walk),
         "accounts": [asdict(account) for account in done.accounts],
-        "privacy": {"target_epsilon": run.target_epsilon, "delta": run.delta, "statement": done.statement},
+        "privacy": {
+            "target_epsilon": run.target_epsilon,
+            "delta": run.delta,
+            "epsilon": best.epsilon if best else None,
+            "account": best.name if best else None,
+            "statement": done.statement,
+        },
         "history": history,
         "test_accuracy": history["test_accuracy"][-1],
         "train_accuracy": float(f"{done.train_accuracy:.6g}"),

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 
-from dpexp.selective.accounts import Epsilon
+from dpexp.selective.accounts import Epsilon, certified
 from dpexp.selective.runs import Run
 
 
@@ -69,8 +69,7 @@ def statement(run: Run, accounts: Sequence[Epsilon]) -> str:
     listed = "; ".join(
         f"{row.name}: {_number(row.epsilon)}" + ("" if row.certificate else " (not a certificate)") for row in accounts
     )
-    certified = [(row.epsilon, row.name, row) for row in accounts if row.certificate and row.epsilon is not None]
-    best = min(certified)[2] if certified else None
+    best = certified(accounts)
     claim = (
         f"The smallest certified epsilon is {_number(best.epsilon)} at delta = {best.delta:g}, account {best.name}, "
         f"for one training example added or removed, if: {'; '.join(best.hypotheses)}."

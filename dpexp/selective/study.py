@@ -22,6 +22,7 @@ from dpexp.selective.statement import statement
 from dpexp.selective.training import evaluate, train
 from dpexp.selective.walk import Walk
 from dpexp.sweep import device, one_thread_each, workers
+from dpexp.tracking import Mirror
 from dpexp.train import Interrupted
 
 
@@ -119,6 +120,7 @@ class Work:
     config: Config
     data: Prepared
     bars: Bars
+    mirror: Mirror
     stop: threading.Event
 
     def checkpoint(self, run: Run) -> Path:
@@ -173,6 +175,7 @@ def train_all(runs: Sequence[Run], work: Work, folder: Path) -> None:
                 record, walk = future.result()
                 records.write_log(folder / "trials", run, walk)
                 results.append(folder, run.run_id, [record])
+                work.mirror.send([record])
                 work.checkpoint(run).unlink(missing_ok=True)
                 work.bars.say(run, record)
         except BaseException as error:
@@ -196,6 +199,7 @@ def train_selective(config: Config, console: Console) -> Path:
     missing = [run for run in runs if run.run_id not in done]
     if missing:
         data = Prepared({found.digest: found for found in by_method.values()}, device(config))
-        work = Work(config=config, data=data, bars=Bars(console, missing), stop=threading.Event())
+        bars, mirror = Bars(console, missing), Mirror(config)
+        work = Work(config=config, data=data, bars=bars, mirror=mirror, stop=threading.Event())
         train_all(missing, work, folder)
     return folder
