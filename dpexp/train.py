@@ -73,6 +73,14 @@ class Data:
         )
 
 
+def weights_sha256(weights: Weights) -> str:
+    """Hash of weights: equal hashes mean bit-identical models."""
+    content = hashlib.sha256()
+    for w in weights:
+        content.update(w.cpu().contiguous().numpy().tobytes())
+    return content.hexdigest()
+
+
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
     """What training one run gave. history: one value per epoch and quantity; accuracies are fractions."""
@@ -90,11 +98,8 @@ class Outcome:
 
     @property
     def weights_sha256(self) -> str:
-        """Hash of the final weights: equal hashes mean bit-identical models."""
-        content = hashlib.sha256()
-        for w in self.weights:
-            content.update(w.cpu().contiguous().numpy().tobytes())
-        return content.hexdigest()
+        """Hash of the final weights."""
+        return weights_sha256(self.weights)
 
 
 @dataclass

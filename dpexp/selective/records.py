@@ -16,6 +16,7 @@ from dpexp.results import FORMAT, Record
 from dpexp.selective.accounts import Epsilon, certified
 from dpexp.selective.runs import GENERATION, Run
 from dpexp.selective.walk import Walk
+from dpexp.train import weights_sha256
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,6 +111,7 @@ def build(done: Finished, study: str) -> Record:
         "history": history,
         "test_accuracy": history["test_accuracy"][-1],
         "train_accuracy": float(f"{done.train_accuracy:.6g}"),
+        "weights_sha256": weights_sha256(walk.state.params),
         "seconds": round(walk.seconds, 1),
         "versions": versions(),
         "git_commit": git_commit(),
