@@ -15,10 +15,10 @@ SELECTIVE_METHODS = (
     "non_private",
     "dpsgd",
     "dpsr_cg",
-    "dpsr_cg:as_published",
+    "dpsr_cg_as_published",
     "dpsr_cg_no_release",
     "dpsur",
-    "dpsur:as_published",
+    "dpsur_as_published",
     "dpsur_same_scaling",
 )
 BUDGETS = ("paper", "A", "B", "C")

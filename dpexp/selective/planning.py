@@ -22,6 +22,8 @@ SCALINGS = {
     "dpsr_cg_no_release": "scaled",
     "dpsur_same_scaling": "scaled",
 }
+PUBLISHED = "_as_published"  # ending of the methods that follow the published code where it differs from its paper
+TWO_SIDED = ("dpsr_cg", "dpsr_cg_no_release", "dpsur", "dpsur_same_scaling")  # methods that paper and code differ in
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,7 +80,7 @@ def _budget(asked: Request, release: Release, config: Config) -> tuple[int, int]
     if by != "paper" and not certified:
         raise ConfigError(
             f"selective.budget_by={by} has no account for {asked.method}"
-            f"{':as_published' if release.published else ''}; use budget_by=paper or leave the method out"
+            f"{'_as_published' if release.published else ''}; use budget_by=paper or leave the method out"
         )
     if by in ("A", "B") and release.test is not None and release.test.reference == "raw":
         raise ConfigError(f"selective.budget_by={by} needs selective.reference=noisy or same_batch, got raw")
@@ -155,14 +157,14 @@ def expand(config: Config, features_of: dict[str, Features]) -> list[Run]:
     """
     runs = []
     for name in config.selective.methods:
-        method, _, variant = name.partition(":")
+        method = name.removesuffix(PUBLISHED)
         features, recipe = features_of[name], config.selective.recipes[name]
         n = len(features.train)
         for target in config.dp.target_epsilon if method != "non_private" else (math.inf,):
             for beta in config.selective.beta if method == "dpsr_cg" else (0.0,):
                 asked = Request(
                     method=method,
-                    variant=variant or ("sound" if method.startswith(("dpsr_cg", "dpsur")) else ""),
+                    variant="as_published" if name.endswith(PUBLISHED) else "sound" if method in TWO_SIDED else "",
                     recipe=recipe,
                     n=n,
                     delta=resolve_delta(config.dp.delta, n),

@@ -63,7 +63,7 @@ class Run:
     @property
     def name(self) -> str:
         """Method and variant as the configuration writes them."""
-        return f"{self.method}:{self.variant}" if self.variant == "as_published" else self.method
+        return f"{self.method}_{self.variant}" if self.variant == "as_published" else self.method
 
     @cached_property
     def release(self) -> Release:
