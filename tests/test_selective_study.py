@@ -16,7 +16,8 @@ from dpexp.train import Interrupted
 
 RECIPE = (
     "{extractor: {name: raw}, net: linear_for_tests, batch_size: 40, learning_rate: 0.5, clip_norm: 1.0, "
-    "scaling_bound: 0.5, saturation: 4.0, noise_multiplier: 6.0, validation_batch: 30, validation_noise: 4.0, epochs: 4}"
+    "scaling_bound: 0.5, saturation: 4.0, noise_multiplier: 6.0, validation_batch: 30, validation_noise: 4.0, "
+    "epochs: 4}"
 )
 METHODS = ("non_private", "dpsgd", "dpsr_cg", "dpsr_cg_as_published", "dpsr_cg_no_release", "dpsur")
 SMALL = ("dp.target_epsilon=[2.0]", "dp.delta=1e-4", "selective.evaluations=4", "compute.workers=1")
@@ -64,9 +65,11 @@ def test_a_study_stores_one_self_describing_record_a_run(configured):
     assert names["paper"]["epsilon"] <= 2.0
     assert sound["privacy"]["epsilon"] == min(names[n]["epsilon"] for n in "ABC")
     published = by_name["dpsr_cg", "as_published"]
-    assert published["privacy"]["epsilon"] is None and "No certificate" in published["privacy"]["statement"]
+    assert published["privacy"]["epsilon"] is None
+    assert "No certificate" in published["privacy"]["statement"]
     assert by_name["non_private", ""]["privacy"]["statement"].startswith("This run has no privacy guarantee")
-    assert "dpsr_cg" in shown and "trials" in shown
+    assert "dpsr_cg" in shown
+    assert "trials" in shown
 
 
 def test_records_are_strict_json_and_name_no_folder(configured, tmp_path):
@@ -74,7 +77,7 @@ def test_records_are_strict_json_and_name_no_folder(configured, tmp_path):
     for path in (tmp_path / "results").rglob("*.jsonl"):
         text = path.read_text()
         assert str(tmp_path) not in text
-        json.loads(text, parse_constant=lambda name: pytest.fail(name))
+        json.loads(text, parse_constant=pytest.fail)
 
 
 def test_every_trial_is_logged_with_its_metric_reference_and_decision(configured, tmp_path):
@@ -83,7 +86,8 @@ def test_every_trial_is_logged_with_its_metric_reference_and_decision(configured
     (path,) = (tmp_path / "results").rglob("*.npz")
     log = np.load(path)
     assert set(log) == {"metric", "reference", "noisy", "accepted"}
-    assert len(log["metric"]) == record["trials"] and log["accepted"].sum() == record["accepted"]
+    assert len(log["metric"]) == record["trials"]
+    assert log["accepted"].sum() == record["accepted"]
     assert math.isinf(log["reference"][0])
 
 
@@ -116,7 +120,8 @@ def test_rejecting_everything_costs_and_is_marked(configured):
     (record,), _ = run(configured("selective.beta=inf", "selective.max_trials=9", methods=("dpsr_cg",)))
     assert (record["status"], record["trials"], record["accepted"]) == ("trials_exhausted", 9, 0)
     costs = {a["name"]: a["epsilon"] for a in record["accounts"]}
-    assert costs["A"] is None and costs["B"] is None
+    assert costs["A"] is None
+    assert costs["B"] is None
     assert costs["C"] > 0
 
 
@@ -124,7 +129,8 @@ def test_rejecting_everything_costs_and_is_marked(configured):
 def test_a_run_may_be_stopped_by_a_certified_account(configured, by):
     (record,), _ = run(configured(f"selective.budget_by={by}", methods=("dpsr_cg",)))
     account = next(a for a in record["accounts"] if a["name"] == by)
-    assert account["certificate"] and 1.5 < account["epsilon"] <= 2.0
+    assert account["certificate"]
+    assert 1.5 < account["epsilon"] <= 2.0
     assert record["status"] == "done"
 
 
@@ -154,3 +160,12 @@ def test_a_failing_run_leaves_the_others_finished(configured, monkeypatch):
 def test_an_empty_training_batch_is_processed_like_any_other():
     data = selective_worlds.make_data()
     assert data.batch(torch.zeros(0, dtype=torch.int64)).x.shape == (0, selective_worlds.INPUTS)
+
+
+def test_runs_of_other_settings_cannot_enter_a_cell_of_the_table(configured):
+    run(configured(methods=("dpsr_cg",)))
+    with pytest.raises(
+        ConfigError, match=r"holds dpsr_cg with learning_rate=0.5; this study has learning_rate=0.25.*name="
+    ):
+        run(configured("selective.recipes.dpsr_cg.learning_rate=0.25", methods=("dpsr_cg",)))
+    assert len(run(configured("seeds=[0,1]", methods=("dpsr_cg",)))[0]) == 2

@@ -58,6 +58,23 @@ def _mechanism(run: Run) -> Record:
     return found
 
 
+def settings(run: Run) -> Record:
+    """What must agree between the runs of one cell of a table."""
+    shapes = run.network.shapes()
+    model = {
+        "name": run.net,
+        "activation": run.activation,
+        "parameters": sum(math.prod(shape) for shape in shapes),
+    }
+    return {
+        "features": run.features,
+        "model": model,
+        "learning_rate": run.learning_rate,
+        "budget_by": run.budget_by,
+        "mechanism": _mechanism(run),
+    }
+
+
 def quality(walk: Walk) -> Record | None:
     """Good and bad candidates among accepted and rejected ones; good: the held-out loss falls. None if not measured."""
     if "loss_before" not in walk.log:
@@ -76,7 +93,7 @@ def build(done: Finished, study: str) -> Record:
     """The self-describing record of one run, in the schema that selective.tables reads."""
     run, walk, features = done.run, done.walk, done.features
     history = {name: [float(f"{v:.6g}") for v in values] for name, values in walk.history.items()}
-    shapes, best = run.network.shapes(), certified(done.accounts)
+    best = certified(done.accounts)
     record = {
         "format": FORMAT,
         "generation": GENERATION,
@@ -86,17 +103,9 @@ def build(done: Finished, study: str) -> Record:
         "variant": run.variant,
         "dataset": features.dataset,
         "extractor": features.extractor,
-        "features": features.digest,
         "source": features.source,
-        "model": {
-            "name": run.net,
-            "activation": run.activation,
-            "parameters": sum(math.prod(shape) for shape in shapes),
-        },
         "seed": run.seed,
-        "learning_rate": run.learning_rate,
-        "budget_by": run.budget_by,
-        "mechanism": _mechanism(run),
+        **settings(run),
         "trials": walk.trials,
         "accepted": walk.accepted,
         "status": status(run, walk),

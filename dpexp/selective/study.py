@@ -11,7 +11,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedCo
 from rich.table import Table
 
 from dpexp import features, results
-from dpexp.config import Config
+from dpexp.config import Config, ConfigError
 from dpexp.features import Features, bar
 from dpexp.selective import records
 from dpexp.selective.accounts import Ran, accounts
@@ -188,13 +188,39 @@ def train_all(runs: Sequence[Run], work: Work, folder: Path) -> None:
         raise errors[0]
 
 
+def _cell(dataset: str, method: str, variant: str, target: float | None, threshold: float | str | None) -> tuple:
+    return dataset, method, variant, target, threshold
+
+
+def refuse_mixtures(folder: Path, runs: Sequence[Run], dataset: str, stored: Sequence[results.Record]) -> None:
+    """Refuse runs that would share a cell of a table with stored ones of other settings. Raises: ConfigError."""
+    known = {}
+    for record in stored:
+        threshold = record["mechanism"].get("test", {}).get("threshold")
+        names = record["dataset"], record["method"], record["variant"]
+        known[_cell(*names, record["privacy"]["target_epsilon"], threshold)] = record
+    for run in runs:
+        threshold = results.encode(run.test.threshold) if run.test else None
+        have = known.get(_cell(dataset, run.method, run.variant, run.target_epsilon, threshold))
+        wanted = results.encode(records.settings(run))
+        differing = [key for key in wanted if have and have[key] != wanted[key]]
+        if have and differing:
+            raise ConfigError(
+                f"{folder} holds {run.name} with {', '.join(f'{key}={have[key]}' for key in differing)}; this study "
+                f"has {', '.join(f'{key}={wanted[key]}' for key in differing)}. One table cannot mix them: give this study "
+                f"a name of its own, for example name={folder.name}_2"
+            )
+
+
 def train_selective(config: Config, console: Console) -> Path:
     """The study of a checked configuration; returns the folder of its records."""
     folder = Path(config.output_dir) / "results" / config.study
     by_method = load_features(config, console)
     runs = expand(config, by_method)
     results.require_writable(folder)
-    done = {record["run_id"] for record in results.read(folder)}
+    stored = results.read(folder)
+    refuse_mixtures(folder, runs, next(iter(by_method.values())).dataset, stored)
+    done = {record["run_id"] for record in stored}
     console.print(plan_table(runs, done))
     missing = [run for run in runs if run.run_id not in done]
     if missing:
