@@ -207,8 +207,8 @@ def refuse_mixtures(folder: Path, runs: Sequence[Run], dataset: str, stored: Seq
         if have and differing:
             raise ConfigError(
                 f"{folder} holds {run.name} with {', '.join(f'{key}={have[key]}' for key in differing)}; this study "
-                f"has {', '.join(f'{key}={wanted[key]}' for key in differing)}. One table cannot mix them: give this study "
-                f"a name of its own, for example name={folder.name}_2"
+                f"has {', '.join(f'{key}={wanted[key]}' for key in differing)}. One table cannot mix them: give "
+                f"this study a name of its own, for example name={folder.name}_2"
             )
 
 
