@@ -169,3 +169,8 @@ def test_runs_of_other_settings_cannot_enter_a_cell_of_the_table(configured):
     ):
         run(configured("selective.recipes.dpsr_cg.learning_rate=0.25", methods=("dpsr_cg",)))
     assert len(run(configured("seeds=[0,1]", methods=("dpsr_cg",)))[0]) == 2
+
+
+def test_a_batch_larger_than_the_data_set_is_refused(configured):
+    with pytest.raises(ConfigError, match=r"batch_size=500 of dpsgd exceeds the 200 training examples"):
+        run(configured("selective.recipes.dpsgd.batch_size=500", methods=("dpsgd",)))

@@ -104,6 +104,11 @@ def _budget(asked: Request, release: Release, config: Config) -> tuple[int, int]
 def _draft(asked: Request, config: Config, features: Features, seed: int) -> Run:
     """A run of a cell before its budget is known."""
     recipe = asked.recipe
+    if recipe.batch_size > asked.n:
+        raise ConfigError(
+            f"selective.recipes: batch_size={recipe.batch_size} of {asked.method} exceeds the {asked.n} training "
+            "examples; give a smaller one"
+        )
     test = _metric_test(asked, config) if asked.method == "dpsr_cg" else None
     loss_test = _loss_test(asked) if asked.method.startswith("dpsur") else None
     scaling = SCALINGS[asked.method]
