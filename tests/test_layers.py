@@ -25,11 +25,12 @@ LAYERS = [
     {"paper_tables", "curves"},
     {"heatmaps"},
     {"figures", "paper_figures"},
+    {"selective"},
     {"run"},
 ]
 ONLY_IN = {
     "wandb": {"tracking"},
-    "matplotlib": {"curves", "heatmaps", "figures", "paper_figures", "theory_figures", "style"},
+    "matplotlib": {"curves", "heatmaps", "figures", "paper_figures", "theory_figures", "style", "selective"},
     "hydra": {"run", "config", "features"},  # features/__main__.py is a command of its own
     "opacus": {"accountants", "opacus_engine"},
     "dp_accounting": {"accountants"},
