@@ -4,6 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 RESULTS := $(wildcard outputs/results/clipnorm/*.jsonl)
 PAPER_RESULTS := $(wildcard $(foreach study,clipnorm nonconvex rnmm epochs,outputs/results/$(study)*/*.jsonl))
+SELECTIVE_RESULTS := $(wildcard outputs/results/selective*/*.jsonl)
 
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -20,6 +21,8 @@ figures: outputs/figures/figure2b.pdf  ## rebuild the figures from stored result
 
 paper-l: tables figures outputs/tables/paper_l.csv outputs/figures/figure3.png outputs/tables/theory.md  ## rebuild every table and figure of paper L from stored results
 
+paper-s: outputs/tables/selective_release.csv outputs/figures/selective_accuracy.png  ## rebuild every table and figure of paper S from stored results
+
 outputs/tables/clipnorm.csv: $(RESULTS) .venv/.installed
 	$(BIN)/python -m dpexp.tables
 
@@ -34,6 +37,12 @@ outputs/figures/figure3.png: $(PAPER_RESULTS) .venv/.installed
 
 outputs/tables/theory.md: $(wildcard outputs/results/theory/*.jsonl) .venv/.installed
 	$(BIN)/python -m dpexp.theory_figures
+
+outputs/tables/selective_release.csv: $(SELECTIVE_RESULTS) .venv/.installed
+	$(BIN)/python -m dpexp.selective.tables
+
+outputs/figures/selective_accuracy.png: $(SELECTIVE_RESULTS) .venv/.installed
+	$(BIN)/python -m dpexp.selective.figures
 
 bench: .venv/.installed  ## packed training against Opacus and against its own matrix products
 	$(BIN)/python scripts/bench_mlp.py $(ARGS) && $(BIN)/python scripts/bench.py $(ARGS)
@@ -57,5 +66,5 @@ clean:  ## remove what can be made again (never results)
 .venv/.installed-dev: .venv/.installed
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable ".[dev]" && touch $@
 
-.PHONY: help reproduce smoke tables figures paper-l bench test lint clean
+.PHONY: help reproduce smoke tables figures paper-l paper-s bench test lint clean
 .DEFAULT_GOAL := help

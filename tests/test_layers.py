@@ -30,7 +30,7 @@ LAYERS = [
 ]
 ONLY_IN = {
     "wandb": {"tracking"},
-    "matplotlib": {"curves", "heatmaps", "figures", "paper_figures", "theory_figures", "style"},
+    "matplotlib": {"curves", "heatmaps", "figures", "paper_figures", "theory_figures", "style", "selective"},
     "hydra": {"run", "config", "features"},  # features/__main__.py is a command of its own
     "opacus": {"accountants", "opacus_engine"},
     "dp_accounting": {"accountants"},
