@@ -21,6 +21,9 @@ from dpexp.data import DataError
 from dpexp.features import bar
 from dpexp.progress import Progress, plan_table
 from dpexp.results import ResultsError
+from dpexp.selective import figures as selective_figures
+from dpexp.selective import study
+from dpexp.selective import tables as selective_tables
 from dpexp.sweep import train_all
 from dpexp.tracking import Mirror
 from dpexp.train import Interrupted
@@ -74,7 +77,17 @@ def simulate_theory(config: Config, console: Console) -> list[Path]:
     return theory_figures.build(output)
 
 
-STUDIES = {"dpsgd": train_grid, "theory": simulate_theory}
+def release_selectively(config: Config, console: Console) -> list[Path]:
+    """Paper S's study; its tables show every stored study of its kind."""
+    output = Path(config.output_dir)
+    study.train_selective(config, console)
+    stored = selective_tables.read(output / "results")
+    console.print(selective_tables.terminal(stored))
+    written = selective_tables.write(stored, output / "tables")
+    return [*written, *selective_figures.write(stored, output / "figures")]
+
+
+STUDIES = {"dpsgd": train_grid, "theory": simulate_theory, "selective": release_selectively}
 
 
 def execute(config: Config, console: Console) -> list[Path]:
