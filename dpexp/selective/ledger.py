@@ -1,10 +1,10 @@
 """What a run may do for its budget, and every account of what it did: from the constants of its mechanism alone."""
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
-from scipy.stats import nbinom, norm
+from scipy.stats import nbinom
 
 from dpexp.accountants import composed_pld_epsilon
 from dpexp.algorithms.dpsr_cg import Test
@@ -13,6 +13,7 @@ from dpexp.selective import renyi, theorems
 from dpexp.selective.theorems import Acceptance
 
 CAP_FAILURE = 1e-6  # probability, in the worst case, with which a run reaches its last allowed trial
+HOPELESS = 1e-12  # an acceptance probability for which no number of trials is enough in practice
 
 
 def acceptance(test: Test) -> Acceptance:
@@ -56,22 +57,29 @@ class Release:
         return acceptance(self.test)
 
     @property
-    def loss_inflation(self) -> float:
-        """rho of paper S for DPSUR: its largest acceptance probability over its smallest (Table 1)."""
+    def loss_acceptance(self) -> Acceptance:
+        """DPSUR's acceptance as if of -loss: one record may move the clipped difference through its whole range."""
         test = self.loss_test
         assert test is not None
-        low, high = (norm.logcdf((test.threshold + side * test.loss_bound) / test.std) for side in (-1, 1))
-        return float(math.exp(high - low))
+        return Acceptance(
+            threshold=-test.threshold,
+            clip_range=test.loss_bound,
+            std=test.std,
+            sensitivity=2 * test.loss_bound,
+            signed=True,
+        )
+
+    @property
+    def loss_inflation(self) -> float:
+        """rho of paper S for DPSUR: its largest acceptance probability over its smallest (Table 1)."""
+        return self.loss_acceptance.inflation
 
     @property
     def smallest_acceptance(self) -> float:
         """The probability with which a trial is accepted in the worst case."""
         if self.test is not None:
             return self.acceptance.smallest
-        if self.loss_test is not None:
-            worst = (self.loss_test.threshold - self.loss_test.loss_bound) / self.loss_test.std
-            return float(norm.cdf(worst))
-        return 1.0
+        return self.loss_acceptance.smallest if self.loss_test is not None else 1.0
 
     @property
     def fixed(self) -> np.ndarray:
@@ -147,18 +155,25 @@ def c_pld(release: Release, trials: int) -> float:
 def cap(release: Release, updates: int) -> int:
     """So many trials that fewer than `updates` of them are accepted with probability below CAP_FAILURE at worst.
 
-    0 where no number suffices, because a trial may be accepted with probability 0.
+    0 where no number suffices, because a trial may be accepted with probability 0, or hardly more.
     """
     worst = release.smallest_acceptance
     if worst == 1:
         return updates
-    return updates + int(nbinom.isf(CAP_FAILURE, updates, worst)) if worst > 0 else 0
+    return updates + int(nbinom.isf(_cap_failure(release), updates, worst)) if worst > HOPELESS else 0
+
+
+def _cap_failure(release: Release) -> float:
+    """The probability of meeting the cap that `cap` allows: well below delta, from which account A pays for it."""
+    return min(CAP_FAILURE, release.delta / 4)
 
 
 def cap_failure(release: Release, updates: int, trials: int) -> float:
     """The probability, at worst, that `trials` trials do not give `updates` accepted ones."""
     worst = release.smallest_acceptance
-    return float(nbinom.sf(trials - updates, updates, worst)) if worst < 1 else 0.0
+    if worst == 1:
+        return 0.0 if trials >= updates else 1.0
+    return float(nbinom.sf(trials - updates, updates, worst)) if worst > HOPELESS else 1.0
 
 
 def budget(release: Release, by: str, target: float) -> tuple[int, int]:
@@ -171,7 +186,10 @@ def budget(release: Release, by: str, target: float) -> tuple[int, int]:
         return trials, trials
     once = {"paper": paper_once, "A": a_once, "B": b_once}[by] if release.test else paper_once
     if by == "A" and release.test:  # the cap of trials is paid for inside the budget
-        release_delta, target = release.delta - CAP_FAILURE, target + math.log1p(-CAP_FAILURE)
-        release = replace(release, delta=release_delta)
-    updates = renyi.largest_count(once(release), release.fixed, target, release.delta)
+        failure = _cap_failure(release)
+        updates = renyi.largest_count(
+            once(release), release.fixed, target + math.log1p(-failure), release.delta - failure
+        )
+    else:
+        updates = renyi.largest_count(once(release), release.fixed, target, release.delta)
     return updates, cap(release, updates) if updates else 0

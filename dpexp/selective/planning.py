@@ -95,8 +95,8 @@ def _budget(asked: Request, release: Release, config: Config) -> tuple[int, int]
     most = chosen.max_trials or most
     if not most:
         raise ConfigError(
-            f"a trial of {asked.method} may be accepted with probability 0, so no number of trials is enough: give "
-            "selective.max_trials"
+            f"a trial of {asked.method} may be accepted with probability {release.smallest_acceptance:.1g}, so no "
+            "number of trials is enough: give selective.max_trials"
         )
     return steps, most
 
@@ -113,7 +113,14 @@ def _draft(asked: Request, config: Config, features: Features, seed: int) -> Run
     loss_test = _loss_test(asked) if asked.method.startswith("dpsur") else None
     scaling = SCALINGS[asked.method]
     # The effective batch size of paper S, Section 4.5: smaller by rho, so that q * rho is about B / n.
-    batch = recipe.batch_size if test is None else math.floor(recipe.batch_size / acceptance(test).inflation)
+    inflation = 1.0 if test is None else acceptance(test).inflation
+    batch = math.floor(recipe.batch_size / inflation)
+    if not 1 <= batch <= asked.n:
+        raise ConfigError(
+            f"selective.recipes.{asked.method}: batch_size={recipe.batch_size} over rho = {inflation:.4g}, the largest "
+            f"ratio of acceptance probabilities, must lie between 1 and {asked.n} training examples; change batch_size, "
+            "or give more noise_multiplier or less beta for a smaller rho"
+        )
     return Run(
         method=asked.method,
         variant=asked.variant,

@@ -7,6 +7,7 @@ import numpy as np
 
 from dpexp.accountants import renyi_divergence
 
+MOST = 10**9  # releases; more would cost next to nothing, or nothing at all in double precision
 ORDERS = np.array([*(1 + x / 10 for x in range(1, 100)), *range(11, 64), 128, 256, 512])  # DPSUR's
 
 
@@ -36,13 +37,15 @@ def epsilon(divergence: np.ndarray, delta: float) -> float:
 def largest_count(once: np.ndarray, fixed: np.ndarray, target: float, delta: float) -> int:
     """The largest number of releases whose epsilon, with what is fixed, stays below the target; 0 if none does.
 
-    once, fixed: Renyi divergences at every order.
+    once, fixed: Renyi divergences at every order. Guarantee: at most MOST.
     """
     if not epsilon(fixed + once, delta) < target:
         return 0
     low, high = 1, 2
-    while epsilon(fixed + high * once, delta) < target:
+    while low < MOST and epsilon(fixed + high * once, delta) < target:
         low, high = high, 2 * high
+    if low >= MOST:
+        return MOST
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (middle, high) if epsilon(fixed + middle * once, delta) < target else (low, middle)

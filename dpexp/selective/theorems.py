@@ -24,6 +24,8 @@ from scipy.special import gammaln, logsumexp
 from scipy.stats import norm
 
 STEP, REACH = 0.005, 12.0  # of the quadrature, in standard deviations
+SMALLEST_SIGMA = 0.05  # below it the quadrature is too coarse, and the bound is left out: infinity
+LARGEST_LOG = 700.0  # e to the power of it is still a double
 GRID = 2001  # acceptance probabilities at which the divergence of the counts is compared
 
 
@@ -32,6 +34,7 @@ class Acceptance:
     """How acceptance depends on one record. A trial passes if d + N(0, std^2) > threshold, |d| <= clip_range.
 
     sensitivity: how far one record moves d, at most 2 * clip_range. signed: whether it may raise d, not only lower it.
+    std: 0 (d decides alone) to infinity (chance decides alone).
     """
 
     threshold: float
@@ -40,15 +43,21 @@ class Acceptance:
     sensitivity: float
     signed: bool
 
+    def _exceeded(self, gap: float) -> float:
+        """The probability that the noise alone exceeds a gap."""
+        if self.std == 0 or math.isinf(gap):
+            return float(gap < 0)
+        return float(norm.sf(gap / self.std))
+
     @property
     def smallest(self) -> float:
         """The acceptance probability of the worst batch."""
-        return float(norm.sf((self.threshold + self.clip_range) / self.std))
+        return self._exceeded(self.threshold + self.clip_range)
 
     @property
     def largest(self) -> float:
         """The acceptance probability of the best batch."""
-        return float(norm.sf((self.threshold - self.clip_range) / self.std))
+        return self._exceeded(self.threshold - self.clip_range)
 
     @property
     def moved(self) -> float:
@@ -60,11 +69,15 @@ class Acceptance:
         """rho: the largest ratio of acceptance probabilities of two batches that differ in one record.
 
         The ratio is largest at the upper end of the gap, threshold + clip_range (paper S, Theorem 3.1 and Table 1).
+        Infinite where one record decides alone, or where the ratio overflows; 1 if all batches fare the same.
         """
-        if math.isinf(self.threshold):
+        if math.isinf(self.threshold) or (self.std == 0 and self.smallest == self.largest):
             return 1.0
         top = self.threshold + self.clip_range
-        return float(math.exp(norm.logsf((top - self.moved) / self.std) - norm.logsf(top / self.std)))
+        if self.std == 0 or math.isinf(top / self.std):
+            return math.inf
+        log_ratio = norm.logsf((top - self.moved) / self.std) - norm.logsf(top / self.std)
+        return math.exp(log_ratio) if log_ratio < LARGEST_LOG else math.inf
 
     @property
     def ratios(self) -> tuple[float, float]:
@@ -72,15 +85,22 @@ class Acceptance:
         return 1 / self.inflation, self.inflation if self.signed else 1.0
 
 
+def _log(x: float) -> float:
+    return math.log(x) if x > 0 else -math.inf
+
+
 def _log_likelihood_ratio(order: float, sigma: float) -> tuple[np.ndarray, np.ndarray]:
     """ln L on a grid that covers N(0, 1) and its tilt by `order`, and the log of the grid's weights."""
-    x = np.arange(min(0.0, order / sigma) - REACH, max(0.0, order / sigma) + REACH, STEP)
+    low, high = min(0.0, order / sigma) - REACH, max(0.0, order / sigma) + REACH
+    x = low + STEP * np.arange(math.ceil((high - low) / STEP))  # np.arange(low, high, STEP) would round STEP
     return x / sigma - 1 / (2 * sigma**2), norm.logpdf(x) + math.log(STEP)
 
 
 def log_add(order: float, sample_rate: float, sigma: float, ratio: float) -> float:
     """ln A_a(r). Whole orders: the binomial sum; others: quadrature. sample_rate: 0 < q <= 1."""
     q = sample_rate
+    if ratio == 0:
+        return order * _log(1 - q)
     if q == 1:
         return order * math.log(ratio) + order * (order - 1) / (2 * sigma**2)
     if order == int(order):
@@ -95,6 +115,8 @@ def log_add(order: float, sample_rate: float, sigma: float, ratio: float) -> flo
 def log_remove(order: float, sample_rate: float, sigma: float, ratio: float) -> float:
     """ln B_a(r), by quadrature."""
     q = sample_rate
+    if ratio == 0:
+        return (1 - order) * _log(1 - q)
     if q == 1:
         return (1 - order) * math.log(ratio) + order * (order - 1) / (2 * sigma**2)
     log_ratio, weight = _log_likelihood_ratio(1 - order, sigma)
@@ -121,10 +143,13 @@ def bound_a(order: float, sample_rate: float, sigma: float, ratios: tuple[float,
     """Theorem A at an order > 1: (add, remove), in nats for one accepted update.
 
     sigma: noise multiplier of all that an accepted update releases together. ratios: (r_min, r_max).
-    Guarantee: the larger one bounds the Renyi divergence in both directions under add/remove adjacency.
+    Guarantee: the larger one bounds the Renyi divergence in both directions under add/remove adjacency. Infinite where
+    there is hardly any noise, or where one record decides about acceptance alone and is known to be in the batch.
     """
     q, (least, most) = sample_rate, ratios
     low, width = 1 - q + q * least, q * (most - least)
+    if sigma < SMALLEST_SIGMA or math.isinf(most) or low == 0:
+        return math.inf, math.inf
     if math.isinf(sigma) and width == 0:
         return 0.0, 0.0
     a = log_add(order, q, sigma, least), log_add(order, q, sigma, most)
@@ -157,12 +182,16 @@ def counts(order: float, sample_rate: float, test: Acceptance) -> float:
 
     With u the acceptance probability without the record, the one with it lies between (1-q) u + q h(u) and u (or its
     mirror image above u, if a record may raise d), where h is the acceptance probability after the largest shift:
-    h is convex, so this holds by Jensen for every law of the batch. u runs over a grid that holds both ends.
+    h is convex, so this holds by Jensen for every law of the batch. u runs over a grid that holds both ends and the
+    kinks of h and its mirror image. Infinite without noise, unless all batches fare the same.
     """
-    q, c = sample_rate, test.moved / test.std
     if test.inflation == 1:
         return 0.0
-    u = np.linspace(test.smallest, test.largest, GRID)
+    if math.isinf(test.inflation) or test.smallest == 0:
+        return math.inf
+    q, c = sample_rate, test.moved / test.std
+    kinks = [norm.sf(norm.isf(end) + shift) for end, shift in ((test.smallest, -c), (test.largest, c))]
+    u = np.sort([*np.linspace(test.smallest, test.largest, GRID), *np.clip(kinks, test.smallest, test.largest)])
     others = [(1 - q) * u + q * np.maximum(norm.sf(norm.isf(u) + c), test.smallest)]
     if test.signed:
         others.append((1 - q) * u + q * np.minimum(norm.sf(norm.isf(u) - c), test.largest))
