@@ -124,7 +124,7 @@ def a(ran: Ran) -> Epsilon:
             ADJACENCY,
             "the accepted weights and the noisy references are released",
             "how many trials were made, and how long they took, stays hidden, this record included",
-            f"the cap of trials is met with probability {failure:.1g} at most, which delta includes",
+            "the cap of trials is met with a probability that delta includes",
             RESTORED,
             POISSON,
         ),
@@ -176,7 +176,7 @@ def c(ran: Ran) -> Epsilon:
         certificate=True,
         hypotheses=(
             ADJACENCY,
-            f"everything of all {ran.trials_allowed} allowed trials may be released",
+            "everything of all allowed trials may be released",
             "the number of allowed trials was fixed in advance",
             POISSON,
         ),
@@ -211,7 +211,7 @@ def odometer(ran: Ran) -> Epsilon:
         epsilon=float(min(spent)),
         delta=ran.release.delta,
         certificate=False,
-        hypotheses=(ADJACENCY, f"everything of the {ran.trials} trials that were made may be released", POISSON),
+        hypotheses=(ADJACENCY, "everything of the trials that were made may be released", POISSON),
         note="the privacy loss after the trials that were made; not differential privacy: their number is random",
     )
 
@@ -226,8 +226,8 @@ def as_coded(ran: Ran) -> Epsilon:
         delta=release.delta,
         certificate=False,
         note=(
-            f"accepted updates alone, with the norm of {release.coded_sensitivity * release.clip_norm:g} that scaled "
-            "gradients can have in the published code; its test and its optimizer's memory come on top"
+            "accepted updates alone, with the norm that scaled gradients can have in the published code (scaling_bound); "
+            "its test and its optimizer's memory come on top"
         ),
     )
 

@@ -22,7 +22,7 @@ def findings(groups: Sequence[Group], reference: pd.DataFrame) -> dict[str, list
         own = [g for g in groups if g.dataset == dataset and (g.fills_the_paper or _as_published(g))]
         by_account = [g for g in groups if g.dataset == dataset and g.settings["budget_by"] != "paper"]
         printed = reference[(reference["dataset"] == dataset) & (reference["metric"] == "accuracy")]
-        said = _left(own) + _by_account(by_account)
+        said = _left(own, printed) + _by_account(by_account)
         if own:
             said += [*_selection(own, printed), *_selectivity(own), *_published(own), *_ended_early(own)]
         if said:
@@ -52,7 +52,13 @@ def _one(groups: Iterable[Group], method: str, variant: str | None, epsilon: flo
     return found[0] if len(found) == 1 else None
 
 
-def _left(groups: Sequence[Group]) -> list[str]:
+def _printed(printed: pd.DataFrame, method: str, epsilon: float) -> str:
+    """The paper's accuracy of a method in Table 3; nothing where it has none."""
+    rows = printed[(printed["table"] == 3) & (printed["method"] == method) & (printed["epsilon"] == epsilon)]
+    return f" (paper {rows['value'].iloc[0]:.2f})" if len(rows) else ""
+
+
+def _left(groups: Sequence[Group], printed: pd.DataFrame) -> list[str]:
     """Accuracy at a true epsilon: every method at the largest stated epsilon at which it ran."""
     found = []
     for method, variant in dict.fromkeys((g.method, g.variant) for g in groups if g.method != "non_private"):
@@ -61,7 +67,8 @@ def _left(groups: Sequence[Group]) -> list[str]:
         group = _one(own, method, variant, epsilon)
         if group is not None:
             found.append(
-                f"{method_title(method, variant)}, stated ε = {epsilon:g}: {_percent(group)}, {_certificates(group)}."
+                f"{method_title(method, variant)}, stated ε = {epsilon:g}: {_percent(group)}"
+                f"{_printed(printed, method, epsilon)}, {_certificates(group)}."
             )
     return found
 
@@ -90,7 +97,9 @@ def _certificates(group: Group) -> str:
     """The true epsilon for whoever may see the numbers of trials, and the smaller one if nobody may."""
     public, secret = group.certified(counts_public=True), group.certified(counts_public=False)
     if secret is None:
-        return "for which no finite bound on ε is known"
+        coded = group.accounts.get("as_coded")
+        known = f"; its gradients alone amount to ε = {coded.epsilon:.3g}" if coded and coded.epsilon else ""
+        return f"for which no finite bound on ε is known{known}"
     parts = [_certificate(*public)] if public is not None else []
     if secret != public:
         parts.append(f"{_certificate(*secret)} while the numbers of trials stay secret")
@@ -211,5 +220,5 @@ def markdown(found: Mapping[str, Sequence[str]]) -> str:
         "",
     ]
     for dataset, sentences in found.items():
-        lines += [f"**{title(dataset)}.** " + " ".join(sentences), ""]
+        lines += [f"**{title(dataset)}**", "", *(f"- {sentence}" for sentence in sentences), ""]
     return "\n".join(lines)

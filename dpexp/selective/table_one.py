@@ -8,7 +8,8 @@ reverse order: what is printed under epsilon 1 belongs to the noise of epsilon 3
 
 import math
 from dataclasses import dataclass
-from statistics import NormalDist
+
+from dpexp.selective.theorems import Acceptance
 
 BETA = 3.0  # Section 5.1
 BUDGETS = (1, 2, 3)
@@ -44,21 +45,12 @@ class Inflation:
         return math.floor(100 * self.value) / 100
 
 
-def largest_inflation(*, noise_std: float, largest_gap: float, shift: float) -> float:
-    """rho = Q((C_max - s) / std) / Q(C_max / std), Q = 1 - Phi (paper S, Section 4.4); not capped at 1/q.
-
-    noise_std: of the test; largest_gap: C_max; shift: s, by how much one example moves the gap. All in one unit.
-    """
-    tail = NormalDist(0, noise_std)
-    return tail.cdf(shift - largest_gap) / tail.cdf(-largest_gap)
-
-
 def entry(method: str, dataset: str, printed_under: int) -> Inflation:
     """The entry that the paper prints for a method and a data set under an epsilon."""
     belongs_to = BUDGETS[-1 - BUDGETS.index(printed_under)]
     noise = TEST_NOISE[method][dataset][BUDGETS.index(belongs_to)]
-    if method == "dpsr_cg":  # gap clipped to +-2 C_t, unit C_t
-        value = largest_inflation(noise_std=4 * noise, largest_gap=BETA + 2, shift=1)
-    else:  # loss difference clipped to +-C_v, threshold -C_v, unit C_v
-        value = largest_inflation(noise_std=2 * noise, largest_gap=2, shift=2)
-    return Inflation(noise_multiplier=noise, printed_under=printed_under, belongs_to=belongs_to, value=value)
+    if method == "dpsr_cg":  # in units of C_t; one example moves the gap by C_t
+        gap = Acceptance(threshold=BETA, clip_range=2, std=4 * noise, sensitivity=1, signed=False)
+    else:  # in units of C_v; one example is taken to move the gap by all of its range
+        gap = Acceptance(threshold=1, clip_range=1, std=2 * noise, sensitivity=2, signed=False)
+    return Inflation(noise_multiplier=noise, printed_under=printed_under, belongs_to=belongs_to, value=gap.inflation)
