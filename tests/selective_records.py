@@ -106,7 +106,7 @@ def study() -> list[dict[str, Any]]:
         record(
             0.905,
             variant="as_published",
-            accounts=[account("paper", 2.99), account("A", None), account("as_coded", 138.0)],
+            accounts=[account("paper", 2.99), account("A", None), account("as_coded", 138.0, certificate=False)],
         )
     )
     made.append(

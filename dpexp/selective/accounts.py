@@ -226,8 +226,8 @@ def as_coded(ran: Ran) -> Epsilon:
         delta=release.delta,
         certificate=False,
         note=(
-            "accepted updates alone, with the norm that scaled gradients can have in the published code (scaling_bound); "
-            "its test and its optimizer's memory come on top"
+            "accepted updates alone, with the norm that scaled gradients can have in the published code "
+            "(scaling_bound); its test and its optimizer's memory come on top"
         ),
     )
 

@@ -104,11 +104,6 @@ def _budget(asked: Request, release: Release, config: Config) -> tuple[int, int]
 def _draft(asked: Request, config: Config, features: Features, seed: int) -> Run:
     """A run of a cell before its budget is known."""
     recipe = asked.recipe
-    if recipe.batch_size > asked.n:
-        raise ConfigError(
-            f"selective.recipes: batch_size={recipe.batch_size} of {asked.method} exceeds the {asked.n} training "
-            "examples; give a smaller one"
-        )
     test = _metric_test(asked, config) if asked.method == "dpsr_cg" else None
     loss_test = _loss_test(asked) if asked.method.startswith("dpsur") else None
     scaling = SCALINGS[asked.method]
@@ -118,8 +113,8 @@ def _draft(asked: Request, config: Config, features: Features, seed: int) -> Run
     if not 1 <= batch <= asked.n:
         raise ConfigError(
             f"selective.recipes.{asked.method}: batch_size={recipe.batch_size} over rho = {inflation:.4g}, the largest "
-            f"ratio of acceptance probabilities, must lie between 1 and {asked.n} training examples; change batch_size, "
-            "or give more noise_multiplier or less beta for a smaller rho"
+            f"ratio of acceptance probabilities, must lie between 1 and the {asked.n} training examples; change "
+            "batch_size, or give more noise_multiplier or less beta for a smaller rho"
         )
     return Run(
         method=asked.method,
