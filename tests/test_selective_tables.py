@@ -180,7 +180,7 @@ def test_findings_give_the_true_epsilon_and_the_account_that_certifies_it():
     assert "86.10 ± 0.10 % (3 seeds) (paper 90.98), ε ≤ 2.70 by account B; ε ≤ 2.60 by account A while the" in said
     assert "as published, stated ε = 3: 90.50 % (1 seed) (paper 90.98), for which no finite bound" in said
     assert "its gradients alone amount to ε = 138" in said
-    assert "DPSUR, sound, stated ε = 3: 80.00 % (1 seed), for which no finite bound on ε is known" in said
+    assert "DPSUR, sound, stated ε = 3: 80.00 % (1 seed) (paper 86.60), for which no finite bound on ε is known" in said
     assert "stopped by account C at ε = 3: 84.00 % (1 seed)" in said
     assert "DPSUR, sound at ε = 3: 1 of 1 trials exhausted" in said
 
