@@ -45,7 +45,7 @@ outputs/figures/selective_accuracy.png: $(SELECTIVE_RESULTS) .venv/.installed
 	$(BIN)/python -m dpexp.selective.figures
 
 bench: .venv/.installed  ## packed training against Opacus and against its own matrix products
-	$(BIN)/python scripts/bench_mlp.py $(ARGS) && $(BIN)/python scripts/bench.py $(ARGS)
+	$(BIN)/python scripts/bench_nets.py && $(BIN)/python scripts/bench_mlp.py $(ARGS) && $(BIN)/python scripts/bench.py $(ARGS)
 
 test: .venv/.installed-dev  ## run the tests
 	$(BIN)/python -m pytest $(ARGS)

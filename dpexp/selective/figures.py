@@ -15,7 +15,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
-from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+from matplotlib.ticker import MaxNLocator
 
 from dpexp.comparison import title
 from dpexp.paper_tables import output_dir
@@ -157,10 +157,8 @@ def accuracy(shown: Sequence[Group], ax: Axes) -> Axes:
             ax.plot(ends, [group.mean] * 2, color=colour, linewidth=0.7, alpha=0.7)
             deviation = None if math.isnan(group.std) else group.std
             ax.errorbar(certified[1], group.mean, deviation, color=colour, marker=marker, markersize=5, linestyle="")
-    ax.set_xscale("log")
-    ax.xaxis.set_major_locator(LogLocator(subs=(1, 3)))
-    ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    ax.xaxis.set_minor_formatter(NullFormatter())
+    ax.xaxis.set_major_locator(MaxNLocator(integer=True))
+    ax.set_xlim(left=0)
     ax.set(xlabel="$\\varepsilon$", ylabel="test accuracy (%)")
     return ax
 
