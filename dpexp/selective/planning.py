@@ -111,7 +111,7 @@ def _draft(asked: Request, config: Config, features: Features, seed: int) -> Run
     if not 1 <= batch <= asked.n:
         raise ConfigError(
             f"selective.recipes.{asked.method}: batch_size={recipe.batch_size} over rho = {inflation:.4g}, the largest "
-            f"ratio of acceptance probabilities, must lie between 1 and {asked.n} training examples; change batch_size, "
+            f"ratio of acceptance probabilities, must lie between 1 and {asked.n} training examples; change it, "
             "or give more noise_multiplier or less beta for a smaller rho"
         )
     return Run(
