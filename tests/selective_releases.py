@@ -1,6 +1,7 @@
 """The releases of the two papers: constants of their mechanisms, for tests of what they cost."""
 
 import math
+from functools import lru_cache
 
 from dpexp.algorithms.dpsr_cg import Test
 from dpexp.algorithms.dpsur import LossTest
@@ -107,5 +108,6 @@ def make_ran(release, updates=100, trials_allowed=400, accepted=None, trials=300
     )
 
 
+@lru_cache(maxsize=64)
 def rows(ran):
     return {row.name: row for row in accounts(ran)}

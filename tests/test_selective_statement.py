@@ -2,6 +2,7 @@
 
 import math
 import re
+from functools import lru_cache
 
 import pytest
 from selective_worlds import make_loss_test, make_mechanism, make_metric_test, make_run
@@ -30,7 +31,9 @@ RUNS = {
 }
 
 
-def explain(run):
+@lru_cache(maxsize=32)
+def explain(name):
+    run = RUNS[name]
     found = accounts(
         Ran(release=run.release, updates=run.mechanism.steps, trials_allowed=run.max_trials, accepted=9, trials=30)
     )
@@ -40,7 +43,7 @@ def explain(run):
 @pytest.mark.parametrize("name", RUNS)
 def test_the_statement_names_the_mechanism_and_never_claims_more_than_a_certificate(name):
     run = RUNS[name]
-    text, found = explain(run)
+    text, found = explain(name)
     assert not re.search(r"\b(None|nan)\b", text)
     if run.mechanism.noise_multiplier == 0:
         assert "no privacy guarantee" in text
@@ -79,13 +82,13 @@ def test_the_statement_names_the_mechanism_and_never_claims_more_than_a_certific
     ],
 )
 def test_only_these_accounts_are_certificates(name, accounts_with_certificate):
-    _, found = explain(RUNS[name])
+    _, found = explain(name)
     assert [row.name for row in found if row.certificate] == accounts_with_certificate
 
 
 def test_a_claim_by_hidden_counts_says_so_and_public_statistics_are_named():
-    text, _ = explain(RUNS["noisy"])
+    text, _ = explain("noisy")
     assert "account A, for one training example added or removed" in text
     assert "how many trials were made, and how long they took, stays hidden" in text
-    assert "medians that bound the channel statistics" in explain(RUNS["statistics"])[0]
-    assert "may have norm 3 although the noise is sized for 1" in explain(RUNS["as_published"])[0]
+    assert "medians that bound the channel statistics" in explain("statistics")[0]
+    assert "may have norm 3 although the noise is sized for 1" in explain("as_published")[0]

@@ -177,14 +177,14 @@ def _trial_obstacle(ran: Ran) -> str | None:
     return None
 
 
-def c(ran: Ran) -> Epsilon:
-    """Every allowed trial charged as if all of it were released, by privacy loss distributions."""
+def _by_trials(ran: Ran, name: str, epsilon: Callable[[], float], note: str) -> Epsilon:
+    """Account C: every allowed trial charged as if all of it were released."""
     reason = _trial_obstacle(ran)
     if reason:
-        return _no("C", ran, reason)
+        return _no(name, ran, reason)
     return Epsilon(
-        name="C",
-        epsilon=ledger.c_pld(ran.release, ran.trials_allowed),
+        name=name,
+        epsilon=epsilon(),
         delta=ran.release.delta,
         certificate=True,
         hypotheses=(
@@ -193,17 +193,20 @@ def c(ran: Ran) -> Epsilon:
             "the number of allowed trials was fixed in advance",
             POISSON,
         ),
-        note="every allowed trial as one sampled Gaussian, by privacy loss distributions (PLD)",
+        note=note,
     )
+
+
+def c(ran: Ran) -> Epsilon:
+    """Account C by privacy loss distributions."""
+    note = "every allowed trial as one sampled Gaussian, by privacy loss distributions (PLD)"
+    return _by_trials(ran, "C", lambda: ledger.c_pld(ran.release, ran.trials_allowed), note)
 
 
 def c_rdp(ran: Ran) -> Epsilon:
     """Account C by Renyi divergences."""
-    reason = _trial_obstacle(ran)
-    if reason:
-        return _no("C_rdp", ran, reason)
-    found = _total(ran, ledger.c_once, ran.trials_allowed)
-    return replace(c(ran), name="C_rdp", epsilon=found, note="account C by Renyi divergences (RDP)")
+    note = "account C by Renyi divergences (RDP)"
+    return _by_trials(ran, "C_rdp", lambda: _total(ran, ledger.c_once, ran.trials_allowed), note)
 
 
 def odometer(ran: Ran) -> Epsilon:

@@ -78,8 +78,8 @@ def _budget(asked: Request, release: Release, config: Config) -> tuple[int, int]
     if by != "paper" and not certified:
         raise ConfigError(
             f"selective.budget_by={by} has no account for {asked.method}"
-            f"{':as_published' if release.published else ''}; use budget_by=paper{'' if release.published else ' or C'} "
-            "or leave the method out"
+            f"{':as_published' if release.published else ''}; use budget_by=paper"
+            f"{'' if release.published else ' or C'} or leave the method out"
         )
     if by != "paper" and release.test is not None and release.test.reference == "raw":
         raise ConfigError(f"selective.budget_by={by} needs selective.reference=noisy or same_batch, got raw")
