@@ -45,6 +45,11 @@ class Ran:
         """Whether updates can be rejected."""
         return self.release.test is not None or self.release.loss_test is not None
 
+    @property
+    def ordinary(self) -> bool:
+        """Whether this is DP-SGD: every update is released, and its noise is sized for its sensitivity."""
+        return not self.selects and self.release.coded_sensitivity == 1
+
 
 def _no(name: str, ran: Ran, note: str) -> Epsilon:
     return Epsilon(name=name, epsilon=None, delta=ran.release.delta, certificate=False, note=f"no certificate: {note}")
@@ -85,8 +90,8 @@ def paper(ran: Ran) -> Epsilon:
         name="paper",
         epsilon=_total(ran, ledger.paper_once, max(ran.updates, ran.accepted)),
         delta=ran.release.delta,
-        certificate=not ran.selects,
-        hypotheses=() if ran.selects else (ADJACENCY, "all updates are released", POISSON),
+        certificate=ran.ordinary,
+        hypotheses=() if not ran.ordinary else (ADJACENCY, "all updates are released", POISSON),
         note=note,
     )
 
@@ -97,10 +102,16 @@ def naive(ran: Ran) -> Epsilon:
         name="naive",
         epsilon=_total(ran, ledger.naive_once, max(ran.updates, ran.accepted)),
         delta=ran.release.delta,
-        certificate=not ran.selects,
-        hypotheses=() if ran.selects else (ADJACENCY, "all updates are released", POISSON),
+        certificate=ran.ordinary,
+        hypotheses=() if not ran.ordinary else (ADJACENCY, "all updates are released", POISSON),
         note="accepted updates only, at the rate that is sampled" if ran.selects else "the same as the paper's",
     )
+
+
+def _released(ran: Ran) -> str:
+    """What of the accepted updates Theorems A and B cover, beside the numbers of trials."""
+    test = ran.release.test
+    return "the accepted weights" + (" and the noisy references" if test and test.reference == "noisy" else "")
 
 
 def a(ran: Ran) -> Epsilon:
@@ -122,7 +133,7 @@ def a(ran: Ran) -> Epsilon:
         certificate=True,
         hypotheses=(
             ADJACENCY,
-            "the accepted weights and the noisy references are released",
+            f"{_released(ran)} are released",
             "how many trials were made, and how long they took, stays hidden, this record included",
             "the cap of trials is met with a probability that delta includes",
             RESTORED,
@@ -146,7 +157,7 @@ def b(ran: Ran) -> Epsilon:
         certificate=True,
         hypotheses=(
             ADJACENCY,
-            "the accepted weights, the noisy references and the numbers of trials are released",
+            f"{_released(ran)} are released, and so are the numbers of trials",
             RESTORED,
             POISSON,
         ),
@@ -157,6 +168,8 @@ def b(ran: Ran) -> Epsilon:
 def _trial_obstacle(ran: Ran) -> str | None:
     """Why charging every trial does not cover the run, if it does not."""
     release = ran.release
+    if release.coded_sensitivity > 1:
+        return "a scaled gradient may exceed the norm that the noise is sized for"
     if release.loss_test is not None and release.loss_test.stored_loss:
         return "the stored loss of an earlier batch is never made private"
     if release.test is not None and release.test.reference == "raw":
@@ -164,14 +177,14 @@ def _trial_obstacle(ran: Ran) -> str | None:
     return None
 
 
-def c(ran: Ran) -> Epsilon:
-    """Every allowed trial charged as if all of it were released, by privacy loss distributions."""
+def _by_trials(ran: Ran, name: str, epsilon: Callable[[], float], note: str) -> Epsilon:
+    """Account C: every allowed trial charged as if all of it were released."""
     reason = _trial_obstacle(ran)
     if reason:
-        return _no("C", ran, reason)
+        return _no(name, ran, reason)
     return Epsilon(
-        name="C",
-        epsilon=ledger.c_pld(ran.release, ran.trials_allowed),
+        name=name,
+        epsilon=epsilon(),
         delta=ran.release.delta,
         certificate=True,
         hypotheses=(
@@ -180,17 +193,20 @@ def c(ran: Ran) -> Epsilon:
             "the number of allowed trials was fixed in advance",
             POISSON,
         ),
-        note="every allowed trial as one sampled Gaussian, by privacy loss distributions (PLD)",
+        note=note,
     )
+
+
+def c(ran: Ran) -> Epsilon:
+    """Account C by privacy loss distributions."""
+    note = "every allowed trial as one sampled Gaussian, by privacy loss distributions (PLD)"
+    return _by_trials(ran, "C", lambda: ledger.c_pld(ran.release, ran.trials_allowed), note)
 
 
 def c_rdp(ran: Ran) -> Epsilon:
     """Account C by Renyi divergences."""
-    reason = _trial_obstacle(ran)
-    if reason:
-        return _no("C_rdp", ran, reason)
-    found = _total(ran, ledger.c_once, ran.trials_allowed)
-    return replace(c(ran), name="C_rdp", epsilon=found, note="account C by Renyi divergences (RDP)")
+    note = "account C by Renyi divergences (RDP)"
+    return _by_trials(ran, "C_rdp", lambda: _total(ran, ledger.c_once, ran.trials_allowed), note)
 
 
 def odometer(ran: Ran) -> Epsilon:

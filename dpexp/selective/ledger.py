@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from scipy.stats import nbinom
@@ -118,10 +119,15 @@ def naive_once(release: Release) -> np.ndarray:
     return renyi.sampled_gaussian(release.sample_rate, release.noise_multiplier)
 
 
+@lru_cache(maxsize=64)
+def _theorem_a(sample_rate: float, sigma: float, ratios: tuple[float, float]) -> tuple[float, ...]:
+    return tuple(max(theorems.bound_a(order, sample_rate, sigma, ratios)) for order in renyi.ORDERS)
+
+
 def a_once(release: Release) -> np.ndarray:
     """Theorem A at every order."""
-    sigma, ratios = release.joint(release.reference_multiplier), release.acceptance.ratios
-    return np.array([max(theorems.bound_a(order, release.sample_rate, sigma, ratios)) for order in renyi.ORDERS])
+    sigma = release.joint(release.reference_multiplier)
+    return np.array(_theorem_a(release.sample_rate, sigma, release.acceptance.ratios))
 
 
 def b_once(release: Release) -> np.ndarray:

@@ -80,9 +80,10 @@ def _budget(asked: Request, release: Release, config: Config) -> tuple[int, int]
     if by != "paper" and not certified:
         raise ConfigError(
             f"selective.budget_by={by} has no account for {asked.method}"
-            f"{'_as_published' if release.published else ''}; use budget_by=paper or leave the method out"
+            f"{'_as_published' if release.published else ''}; use budget_by=paper"
+            f"{'' if release.published else ' or C'} or leave the method out"
         )
-    if by in ("A", "B") and release.test is not None and release.test.reference == "raw":
+    if by != "paper" and release.test is not None and release.test.reference == "raw":
         raise ConfigError(f"selective.budget_by={by} needs selective.reference=noisy or same_batch, got raw")
     steps, most = ledger.budget(release, by, asked.target_epsilon)
     if not steps:
@@ -92,7 +93,8 @@ def _budget(asked: Request, release: Release, config: Config) -> tuple[int, int]
         )
     if chosen.max_accepted is not None:
         steps = min(steps, chosen.max_accepted)
-    most = chosen.max_trials or most
+    if chosen.max_trials is not None:  # account C pays for trials: no more of them than the budget allows
+        most = min(chosen.max_trials, most) if by == "C" else chosen.max_trials
     if not most:
         raise ConfigError(
             f"a trial of {asked.method} may be accepted with probability {release.smallest_acceptance:.1g}, so no "

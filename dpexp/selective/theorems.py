@@ -18,6 +18,7 @@ its own divergence is added.
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from scipy.special import gammaln, logsumexp
@@ -177,24 +178,31 @@ def geometric(order: float, p: np.ndarray, other: np.ndarray) -> np.ndarray:
     return np.where(p == other, 0.0, found)
 
 
-def counts(order: float, sample_rate: float, test: Acceptance) -> float:
-    """The divergence that public counts of trials add to an accepted update: the larger of both directions.
-
-    With u the acceptance probability without the record, the one with it lies between (1-q) u + q h(u) and u (or its
-    mirror image above u, if a record may raise d), where h is the acceptance probability after the largest shift:
-    h is convex, so this holds by Jensen for every law of the batch. u runs over a grid that holds both ends and the
-    kinks of h and its mirror image. Infinite without noise, unless all batches fare the same.
-    """
-    if test.inflation == 1:
-        return 0.0
-    if math.isinf(test.inflation) or test.smallest == 0:
-        return math.inf
+@lru_cache(maxsize=8)
+def _acceptances(sample_rate: float, test: Acceptance) -> tuple[np.ndarray, list[np.ndarray]]:
+    """Acceptance without the record [k], and the extremes with it [k]: at both ends, the kinks and many in between."""
     q, c = sample_rate, test.moved / test.std
     kinks = [norm.sf(norm.isf(end) + shift) for end, shift in ((test.smallest, -c), (test.largest, c))]
     u = np.sort([*np.linspace(test.smallest, test.largest, GRID), *np.clip(kinks, test.smallest, test.largest)])
     others = [(1 - q) * u + q * np.maximum(norm.sf(norm.isf(u) + c), test.smallest)]
     if test.signed:
         others.append((1 - q) * u + q * np.minimum(norm.sf(norm.isf(u) - c), test.largest))
+    return u, others
+
+
+def counts(order: float, sample_rate: float, test: Acceptance) -> float:
+    """The divergence that public counts of trials add to an accepted update: the larger of both directions.
+
+    With u the acceptance probability without the record, the one with it lies between (1-q) u + q h(u) and u (or its
+    mirror image above u, if a record may raise d), where h is the acceptance probability after the largest shift:
+    h is convex, so this holds by Jensen for every law of the batch. The divergence is compared on a grid of u that
+    holds both ends and the kinks of h and its mirror image. Infinite without noise, unless all batches fare the same.
+    """
+    if test.inflation == 1:
+        return 0.0
+    if math.isinf(test.inflation) or test.smallest == 0:
+        return math.inf
+    u, others = _acceptances(sample_rate, test)
     return max(float(np.maximum(geometric(order, v, u), geometric(order, u, v)).max()) for v in others)
 
 
