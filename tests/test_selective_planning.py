@@ -38,8 +38,8 @@ def planned(data, methods, *overrides):
     ],
 )
 def test_the_recipes_plan_the_published_updates_at_the_effective_batch(data, updates, batches, plain):
-    runs = planned(data, ["dpsgd", "dpsr_cg", "dpsr_cg:as_published"])
-    for method, steps in (("dpsgd", plain), ("dpsr_cg", updates), ("dpsr_cg:as_published", updates)):
+    runs = planned(data, ["dpsgd", "dpsr_cg", "dpsr_cg_as_published"])
+    for method, steps in (("dpsgd", plain), ("dpsr_cg", updates), ("dpsr_cg_as_published", updates)):
         of = [run for run in runs if run.name == method]
         assert tuple(run.mechanism.steps for run in of) == steps
         if method != "dpsgd":
@@ -100,9 +100,9 @@ def test_a_run_is_planned_by_the_account_that_is_chosen():
     [
         (["dpsur"], ["selective.budget_by=A"], "budget_by=A has no account for dpsur; use budget_by=paper or C or"),
         (["dpsur"], ["selective.budget_by=B"], "budget_by=B has no account for dpsur; use budget_by=paper or C or"),
-        (["dpsr_cg:as_published"], ["selective.budget_by=A"], "no account for dpsr_cg:as_published; use budget_by=p"),
-        (["dpsr_cg:as_published"], ["selective.budget_by=C"], "no account for dpsr_cg:as_published; use budget_by=p"),
-        (["dpsur:as_published"], ["selective.budget_by=C"], "no account for dpsur:as_published; use budget_by=paper"),
+        (["dpsr_cg_as_published"], ["selective.budget_by=A"], "no account for dpsr_cg_as_published; use budget_by=p"),
+        (["dpsr_cg_as_published"], ["selective.budget_by=C"], "no account for dpsr_cg_as_published; use budget_by=p"),
+        (["dpsur_as_published"], ["selective.budget_by=C"], "no account for dpsur_as_published; use budget_by=paper"),
         (["dpsr_cg"], ["selective.budget_by=B", "selective.reference=raw"], "needs selective.reference=noisy or same"),
         (["dpsr_cg"], ["selective.budget_by=C", "selective.reference=raw"], "needs selective.reference=noisy or same"),
         (["dpsr_cg"], ["selective.beta=inf"], "accepted with probability 0, so no number of trials is enough: give"),

@@ -19,7 +19,7 @@ RUNS = {
     "raw": make_run(test=RAW),
     "as_published": make_run(variant="as_published", scaling="scaled_as_published", scaling_bound=3.0, test=RAW),
     "dpsur": make_run(**DPSUR),
-    "dpsur:as_published": make_run(
+    "dpsur_as_published": make_run(
         **(DPSUR | {"variant": "as_published", "loss_test": make_loss_test(stored_loss=True)})
     ),
     "no test noise": make_run(test=make_metric_test(std=0.0)),
@@ -76,7 +76,7 @@ def test_the_statement_names_the_mechanism_and_never_claims_more_than_a_certific
         ("raw", []),
         ("as_published", []),
         ("dpsur", ["C", "C_rdp"]),
-        ("dpsur:as_published", []),
+        ("dpsur_as_published", []),
         ("rejects all", ["C", "C_rdp"]),
         ("few trials", ["B", "C", "C_rdp"]),
     ],
