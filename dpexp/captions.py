@@ -13,6 +13,8 @@ METHOD_NAMES = {
     "rnmm_paper": "RNMM as printed (no guarantee)",
     "rnmm_sound": "private minimum (proven)",
 }
+# Cells that agree in these share a sentence on their account.
+ACCOUNT = ["method", "target_epsilon", "epochs", "steps", "delta", "accountant", "n", "expected_batch_size"]
 
 
 def budget(epsilon: float) -> str:
@@ -25,31 +27,45 @@ def plain(value: float) -> str:
     return NOTHING if math.isnan(value) else "∞" if math.isinf(value) else f"{value:g}"
 
 
-def caption(cells: pd.DataFrame) -> tuple[str, ...]:
-    """What a reader must know about one data set's cells (rows of `aggregate.cells`)."""
+def caption(cells: pd.DataFrame, brackets: bool) -> tuple[str, ...]:
+    """What a reader must know about one data set's cells (rows of `aggregate.cells`) before their `accounting`.
+
+    brackets: whether the table shows the paper's numbers too.
+    """
     private = cells[cells["method"] != "non_private"]
-    lines = [_averaging(cells), _tuning(cells)]
+    lines = [_averaging(cells, brackets), _tuning(cells)]
     if private["percentile"].notna().any():
         bias = {True: "with", False: "without"}[bool(private["include_bias"].any())]
         lines.append(
             "Clip norms at percentiles of the per-sample Lipschitz constants "
             f"({bias} the bias's constant 1) are computed from the private data: they are NOT private."
         )
-    lines += _landings(private)
-    keys = ["method", "target_epsilon", "epochs", "steps", "delta", "accountant", "n", "expected_batch_size"]
-    lines += [_account(group) for _, group in private.groupby(keys, dropna=False)]
+    lines += landings(private)
     lines.append("The paper does not state its number of epochs.")
     if (cells["noise"] == "shared").any():
         lines.append(
             "Noise is shared between runs (common random numbers): a study mode, not valid for releasing "
             "several of these models together."
         )
-    lines += [f"Engine: {engine}." for engine in sorted(set(cells["engine"]) - {"packed"})]
-    notes = dict.fromkeys(note for notes in cells["privacy_notes"] for note in notes)
-    return (*lines, *(f"Accounting: {note}" for note in notes))
+    return (*lines, *(f"Engine: {engine}." for engine in sorted(set(cells["engine"]) - {"packed"})))
 
 
-def _landings(private: pd.DataFrame) -> Iterable[str]:
+def accounting(cells: pd.DataFrame) -> tuple[str, ...]:
+    """What each budget of each method costs, one sentence each, then every note of an account, once."""
+    private = cells[cells["method"] != "non_private"]
+    lines = [_account(group) for _, group in private.groupby(ACCOUNT, dropna=False)]
+    methods: dict[str, dict[str, None]] = {}
+    for method, notes in zip(cells["method"], cells["privacy_notes"], strict=True):
+        for note in notes:
+            methods.setdefault(note, {})[METHOD_NAMES.get(method, method)] = None
+    about = {note: ", ".join(name for name in names if name) for note, names in methods.items()}
+    return (
+        *lines,
+        *(f"{names}: {note}." if names else f"{note[:1].upper()}{note[1:]}." for note, names in about.items()),
+    )
+
+
+def landings(private: pd.DataFrame) -> Iterable[str]:
     """Where clip norms that were chosen from the data lie among the constants, a sentence per method."""
     for method, rows in private[private["landing"].notna()].groupby("method"):
         landing = rows["landing"].iloc[0]
@@ -61,14 +77,15 @@ def _landings(private: pd.DataFrame) -> Iterable[str]:
         )
 
 
-def _averaging(cells: pd.DataFrame) -> str:
-    """Over what accuracies are averaged, and how deviations are."""
+def _averaging(cells: pd.DataFrame, brackets: bool) -> str:
+    """Over what accuracies are averaged, how deviations are, and what the paper has beside them."""
+    paper = "in brackets the paper's" if brackets else "the paper prints none for these data, features and head"
     seeds = sorted({seed for seeds in cells["seeds"] for seed in seeds})
     counts = sorted({int(runs) for runs in cells["runs"] if runs})
     epochs = sorted({round(v / r) for v, r in zip(cells["values"], cells["runs"], strict=True) if r})
     return (
         "Test accuracy in percent, mean ± sample standard deviation (ddof=1) over the last "
-        f"{_listed(epochs)} epochs of {_listed(counts)} seeds ({_listed(seeds)}); in brackets the paper's."
+        f"{_listed(epochs)} epochs of {_listed(counts)} seeds ({_listed(seeds)}); {paper}."
     )
 
 
@@ -97,7 +114,7 @@ def _account(cells: pd.DataFrame) -> str:
     epochs = "" if math.isnan(first["epochs"]) else f" ({first['epochs']:g} epochs)"
     batches = f"Poisson batches of {first['expected_batch_size']:g} expected from {first['n']:,.0f}"
     achieved = ", ".join(f"{_range(cells[f'epsilon_{name}'])} {name.upper()}" for name in ACCOUNTANTS)
-    noise = f"{name}: {noise}" if name else noise
+    noise = f"{name}, {noise}" if name else noise
     return f"{noise}, {first['steps']:,.0f} steps{epochs} on {batches}, δ = {first['delta']:g}; achieved ε {achieved}."
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import pandas as pd
 
 from dpexp.aggregate import EDGE
-from dpexp.captions import METHOD_NAMES, NOTHING, budget, caption, plain
+from dpexp.captions import METHOD_NAMES, NOTHING, accounting, budget, caption, plain
 from dpexp.comparison import BLOCK, title
 from dpexp.verdicts import Verdict
 
@@ -31,7 +31,7 @@ class Panel:
     """One data set's table. head: headings of the labels and the columns; rows: a label and an entry a column.
 
     baseline: non-private, across all columns. notes: footnotes, each led by the sign that marks its entries.
-    recommendation: how to choose a clip norm.
+    accounting: a sentence for every budget of every method. recommendation: how to choose a clip norm.
     """
 
     title: str
@@ -40,6 +40,7 @@ class Panel:
     baseline: Entry | None
     notes: tuple[str, ...]
     caption: tuple[str, ...]
+    accounting: tuple[str, ...] = ()
     verdicts: tuple[str, ...] = ()
     recommendation: tuple[str, ...] = ()
 
@@ -58,11 +59,17 @@ def panels(
     found = []
     for names, rows in _without_best(table).groupby(BLOCK, sort=False):
         if rows["runs"].sum() > 0:
-            ours = cells[(cells[BLOCK] == list(names)).all(axis=1)]
+            ours = _shown(cells[(cells[BLOCK] == list(names)).all(axis=1)], rows)
             said = tuple(v.sentence for v in verdicts if (v.dataset, v.extractor, v.model) == names)
-            shown = panel(rows, caption(ours))
-            found.append(replace(shown, verdicts=said, recommendation=recommendations.get(names, ())))
+            shown = panel(rows, caption(ours, bool(rows["paper_mean"].notna().any())))
+            advice = recommendations.get(names, ())
+            found.append(replace(shown, accounting=accounting(ours), verdicts=said, recommendation=advice))
     return found
+
+
+def _shown(cells: pd.DataFrame, rows: pd.DataFrame) -> pd.DataFrame:
+    """The cells of the methods that a table's rows show; the paper's row of report noisy max shows ours of it."""
+    return cells[cells["method"].isin({*rows["method"], *rows["method"].map({"rnmm": "rnmm_paper"})})]
 
 
 def not_run(table: pd.DataFrame) -> list[str]:

@@ -98,7 +98,7 @@ def test_a_dash_stands_where_nothing_ran() -> None:
     ],
 )
 def test_the_caption_says_what_a_reader_must_know(needed: str) -> None:
-    assert needed in " ".join(PANEL.caption)
+    assert needed in " ".join((*PANEL.caption, *PANEL.accounting))
     assert needed in tables.markdown([PANEL])
     assert tables.escape(needed) in tables.latex([PANEL])
 
@@ -110,8 +110,39 @@ def test_the_caption_names_validation_shared_noise_engine_and_accounting_notes()
     assert "validation split held out of the training set" in caption
     assert "not valid for releasing several of these models together" in caption
     assert "Engine: opacus." in caption
-    noted = private(2.0, 1.0, privacy={"target_epsilon": 2.0, "notes": ["PRV failed, RDP used"]})
-    assert "Accounting: PRV failed, RDP used" in panel(noted).caption
+
+
+def test_a_note_of_the_accounting_is_a_sentence_of_its_own_and_said_once() -> None:
+    noted = {"target_epsilon": 2.0, "notes": ["PRV failed, RDP used"]}
+    shown = panel(*(private(2.0, c, privacy=noted) for c in (1.0, 5.0)))
+    assert shown.accounting[1:] == ("PRV failed, RDP used.",)
+    assert tables.markdown([shown]).count("\n- PRV failed, RDP used.\n") == 1
+    choices = [private(2.0, c, method="rnmm_sound", privacy=noted, seed=s) for s, c in enumerate((1.0, 5.0))]
+    assert panel(*choices).accounting[1:] == ("private minimum (proven): PRV failed, RDP used.",)
+
+
+def test_every_budget_of_every_method_has_one_line_of_accounting_in_every_format() -> None:
+    choices = [private(e, 3.0, method="rnmm_sound") for e in (2.0, 4.0)]
+    shown = panel(*SWEEP, *choices)
+    leads = [line.partition(": noise multiplier")[0] for line in shown.accounting]
+    assert leads == [
+        *("ε = 2", "ε = 4", "ε = 6"),
+        *("private minimum (proven), ε = 2", "private minimum (proven), ε = 4"),
+    ]
+    console = Console(width=400, record=True, file=io.StringIO())
+    console.print(tables.terminal([shown]))
+    text, printed, latex = tables.markdown([shown]), console.export_text().splitlines(), tables.latex([shown])
+    assert "**Accounting**\n\n" + "\n".join(f"- {line}" for line in shown.accounting) in text
+    assert all(f"- {line}" in printed for line in shown.accounting)
+    assert all(rf"\par\raggedright {tables.escape(line)}" in latex.splitlines() for line in shown.accounting)
+
+
+def test_the_papers_brackets_are_named_only_where_a_cell_has_them() -> None:
+    assert "; in brackets the paper's." in PANEL.caption[0]
+    for other in ({"dataset": "mnist"}, {"extractor": "efficientnet_lite0"}):
+        shown = panel(private(2.0, 1.0, **other))
+        assert "bracket" not in " ".join(shown.caption)
+        assert shown.caption[0].endswith("; the paper prints none for these data, features and head.")
 
 
 def test_every_note_has_a_sign_that_marks_its_entries_and_one_sentence() -> None:
@@ -146,9 +177,8 @@ def test_more_notes_than_signs_double_the_signs() -> None:
 
 def test_the_accountant_that_was_used_is_named_where_it_is_not_the_one_asked_for() -> None:
     asked = {"target_epsilon": 2.0, "accountant": "prv", "accountant_used": "rdp"}
-    caption = " ".join(panel(private(2.0, 1.0, privacy=asked)).caption)
-    assert "by the PRV accountant (RDP used in its place)" in caption
-    assert "in its place" not in " ".join(PANEL.caption)
+    assert "by the PRV accountant (RDP used in its place)" in panel(private(2.0, 1.0, privacy=asked)).accounting[0]
+    assert "in its place" not in " ".join(PANEL.accounting)
 
 
 def test_the_recommendation_ends_markdown_and_terminal() -> None:
