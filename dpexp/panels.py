@@ -145,7 +145,8 @@ def _label(row: pd.Series) -> str:
         norm = "" if math.isnan(row["clip_norm"]) else f"τ = {plain(row['clip_norm'])}"
     else:
         value = "τ = " if math.isnan(row["clip_norm"]) else f"τ = {row['clip_norm']:.1f} "
-        norm = f"{value}({ordinal(row['percentile'])} pctl.)"
+        *others, last = [ordinal(float(at)) for at in row["percentiles"].split() or [row["percentile"]]]
+        norm = f"{value}({', '.join(others)}{' and ' if others else ''}{last} pctl.)"
     return " ".join(part for part in (method, norm) if part)
 
 

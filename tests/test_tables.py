@@ -166,6 +166,30 @@ def test_a_note_about_every_cell_is_said_once_and_marks_none() -> None:
     assert {entry.marks for _, entries in PANEL.rows for entry in entries} == {""}
 
 
+def test_features_that_stand_in_for_the_papers_are_named_beneath_every_table_of_theirs() -> None:
+    shown = panel(*(private(2.0, c, dataset="tweeteval_emoji", extractor="minilm") for c in (1.0, 5.0)))
+    said = "minilm features stand in for the paper's distilbert features, and nothing here claims to match the paper."
+    assert f"All cells: {said}" in shown.notes
+    assert "paper" not in " ".join(panel(private(2.0, 1.0, dataset="my_data")).notes)
+
+
+def test_percentiles_that_share_a_clip_norm_are_all_named_by_their_row() -> None:
+    same = {"percentiles": {"0": 1.5, "10": 1.5, "20": 1.5, "40": 2.0}, "include_bias": False}
+    other = {"dataset": "my_data", "lipschitz": same}
+    rows = [private(2.0, 1.5, 20.0, **other), private(2.0, 2.0, 40.0, **other), private(2.0, 3.0, **other)]
+    labels = [label for label, _ in panel(*rows).rows]
+    assert labels == ["τ = 1.5 (0th, 10th and 20th pctl.)", "τ = 2.0 (40th pctl.)", "τ = 3"]
+    assert {row["percentiles"] for row in parsed(tables.build(rows, "mine")[0])} == {"", "0 10 20"}
+
+
+def test_a_row_of_the_paper_whose_percentile_coincides_with_another_says_so() -> None:
+    same = {"percentiles": {"0": 1.5, "10": 1.5}, "include_bias": False}
+    table = tables.build([private(2.0, 1.5, 10.0, lipschitz=same)], "clipnorm")[0]
+    own = table[(table["dataset"] == "fashion_mnist") & (table["epsilon"] == 2.0)].set_index("percentile")["note"]
+    assert own[0] == "coincides with another percentile: see its row"
+    assert own[20] == "not run yet"
+
+
 def test_more_notes_than_signs_double_the_signs() -> None:
     shown = panel(
         *(private(2.0, 1.0 + k, privacy={"delta": 10.0 ** -(6 + k), "target_epsilon": 2.0}) for k in range(6))
