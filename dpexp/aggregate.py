@@ -42,7 +42,7 @@ MEASURED = (
 )
 CELL_COLUMNS = (
     *(*CELL, "accuracy_mean", "accuracy_std", "values", "runs", "seeds", "learning_rate", "learning_rates"),
-    *("selection_accuracy", *MEASURED, "accountants_used", "privacy_notes", "landing", "note"),
+    *("percentiles", "selection_accuracy", *MEASURED, "accountants_used", "privacy_notes", "landing", "note"),
 )
 EDGE = "best learning rate is at the edge of the grid"
 RUN_COLUMNS = (
@@ -58,7 +58,7 @@ RUN_COLUMNS = (
         "planned_rates",
     ),
     *("test_accuracy", "test_values", "selection_accuracy", *MEASURED, "accountant_used", "privacy_notes", "landing"),
-    *("constants", "constants_include_bias"),
+    *("constants", "constants_include_bias", "percentiles"),
 )
 
 
@@ -117,6 +117,15 @@ def _constants(record: Record) -> dict[str, Any]:
     return {"constants": tuple(pairs), "constants_include_bias": bool(known.get("include_bias"))}
 
 
+def _coinciding(record: Record) -> str:
+    """All percentiles at the clip norm of a percentile's run, where they are several: a grid runs it only once."""
+    own, norm = number(record.get("clip_percentile")), number(record["mechanism"]["clip_norm"])
+    if math.isnan(own):
+        return ""
+    found = sorted({own, *(at for at, value in _constants(record)["constants"] if value == norm)})
+    return " ".join(f"{at:g}" for at in found) if len(found) > 1 else ""
+
+
 def _row(record: Record) -> dict[str, Any]:
     """One run as a flat row."""
     mechanism = record["mechanism"]
@@ -132,6 +141,7 @@ def _row(record: Record) -> dict[str, Any]:
         "bias": bool(record["model"].get("bias", True)),
         "hidden": number(record["model"].get("hidden")),
         "percentile": percentile,
+        "percentiles": _coinciding(record),
         # The constant 1 of the bias changes percentiles only; a fixed clip norm is the same with and without.
         "include_bias": not math.isnan(percentile) and bool(record["lipschitz"]["include_bias"]),
         "epochs": number(record.get("epochs")),
@@ -199,7 +209,8 @@ def cells(runs: pd.DataFrame) -> pd.DataFrame:
     """Rows of `to_frame` -> one row per cell, sorted by names, budget and clip norm.
 
     accuracy_mean, accuracy_std: percent, over last epochs and seeds together at the best learning rate; the
-    deviation is the sample's (ddof=1), NaN for a single value. runs: seeds averaged. The best learning rate
+    deviation is the sample's (ddof=1), NaN for a single value. percentiles: those that share the clip norm, as text,
+    where they are several. runs: seeds averaged. The best learning rate
     has the highest mean selection accuracy among those with the most finished seeds and no diverged run; the
     smaller on ties.
     """
@@ -229,7 +240,7 @@ def _cell(key: dict[str, Any], group: pd.DataFrame) -> dict[str, Any]:
     row |= {name: mean(list(chosen[name])) for name in MEASURED}
     row["accountants_used"] = tuple(sorted(set(chosen["accountant_used"]) - {""}))
     row["privacy_notes"] = tuple(dict.fromkeys(note for notes in chosen["privacy_notes"] for note in notes))
-    row["landing"] = chosen["landing"].iloc[0]
+    row["landing"], row["percentiles"] = chosen["landing"].iloc[0], chosen["percentiles"].iloc[0]
     row["note"] = "; ".join(_notes(group, rates, complete, row["learning_rate"]))
     return row
 

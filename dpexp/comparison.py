@@ -11,7 +11,7 @@ from dpexp.aggregate import SETTINGS
 from dpexp.reference import PAPER_EXTRACTORS, clipnorm_tables
 
 COLUMNS = (
-    *("table", "dataset", "extractor", "model", "epsilon", "method", "clip_norm", "percentile"),
+    *("table", "dataset", "extractor", "model", "epsilon", "method", "clip_norm", "percentile", "percentiles"),
     *("accuracy_mean", "accuracy_std", "runs", "learning_rate", "paper_mean", "paper_std", "note"),
 )
 TITLES = {
@@ -56,9 +56,10 @@ def against_paper(cells: pd.DataFrame, reference: pd.DataFrame) -> pd.DataFrame:
     lacks.
 
     Accuracies are percent. Fixed clip norms match by value, percentiles by percentile; `clip_norm` is ours,
-    unrounded, where the cell ran and the paper's printed one where it did not. `note` says why a value is
-    missing. Of several cells that fit one row (say, two numbers of epochs) none is picked: they follow below,
-    with what tells them apart.
+    unrounded, where the cell ran and the paper's printed one where it did not. `percentiles` lists, separated by
+    spaces, all percentiles at that clip norm where they are several. `note` says why a value is missing. Of several
+    cells that fit one row (say, two numbers of epochs) none is picked: they follow below, with what tells them
+    apart.
     """
     rows: list[dict[str, Any]] = []
     shown: set[int] = set()
@@ -116,13 +117,13 @@ MATCHES: dict[str, Callable[[dict[str, Any], pd.DataFrame], pd.DataFrame]] = {
 def _blank(paper: dict[str, Any]) -> dict[str, Any]:
     """A row of the paper with nothing of ours yet."""
     row = {name: paper[name] for name in COLUMNS if name in paper}
-    row |= {"paper_mean": paper["accuracy_mean"], "paper_std": paper["accuracy_std"]}
+    row |= {"paper_mean": paper["accuracy_mean"], "paper_std": paper["accuracy_std"], "percentiles": ""}
     return row | {"accuracy_mean": math.nan, "accuracy_std": math.nan, "runs": 0, "learning_rate": math.nan}
 
 
 def _values(cell: pd.Series) -> dict[str, Any]:
     """Our numbers of one cell; a baseline has no clip norm."""
-    row = {name: cell[name] for name in ("accuracy_mean", "accuracy_std", "runs", "learning_rate")}
+    row = {name: cell[name] for name in ("percentiles", "accuracy_mean", "accuracy_std", "runs", "learning_rate")}
     return row | ({} if cell["method"] == "non_private" else {"clip_norm": cell["clip_norm"]})
 
 
@@ -134,7 +135,12 @@ def _extra(cell: pd.Series, cells: pd.DataFrame) -> dict[str, Any]:
     row["epsilon"] = cell["epsilon"] if untargeted else target
     given = f"noise multiplier {cell['noise_multiplier']:g} given" if untargeted else ""
     wanted = PAPER_EXTRACTORS.get(cell["dataset"], cell["extractor"])
-    other = f"the paper uses {wanted} features" if wanted != cell["extractor"] else ""
+    other = ""
+    if wanted != cell["extractor"]:
+        other = (
+            f"{cell['extractor']} features stand in for the paper's {wanted} features, "
+            "and nothing here claims to match the paper"
+        )
     bias = "constants with the bias's 1" if cell["include_bias"] else ""
     note = _join(cell["note"], other, bias, given, _settings(cell, cells), _departures(cell))
     return row | {"table": pd.NA, "paper_mean": math.nan, "paper_std": math.nan, "note": note}
@@ -166,7 +172,8 @@ def _why_missing(paper: dict[str, Any], block: pd.DataFrame, found: pd.DataFrame
     if len(found) > 1:
         return f"{len(found)} settings fit this row; each is listed below the paper's rows"
     if not block.empty:
-        return "not run yet"
+        same = _same_method(paper, block)["percentiles"].str.split().map(lambda at: f"{paper['percentile']:g}" in at)
+        return "coincides with another percentile: see its row" if same.any() else "not run yet"
     dataset, sweep = paper["dataset"], sweep_of(paper)
     return (
         f"not run: needs {title(dataset)}, get it by python scripts/get_data.py {dataset} and run "

@@ -8,18 +8,11 @@ from dataclasses import dataclass, replace
 import pandas as pd
 
 from dpexp.aggregate import EDGE
+from dpexp.captions import METHOD_NAMES, NOTHING, accounting, budget, caption, plain
 from dpexp.comparison import BLOCK, title
 from dpexp.verdicts import Verdict
 
-NOTHING = "\N{EN DASH}"
 SIGNS = "†‡§¶‖"
-ACCOUNTANTS = ("rdp", "prv", "pld")
-METHOD_NAMES = {
-    "dpsgd": "",
-    "rnmm": "RNMM as printed (no guarantee)",
-    "rnmm_paper": "RNMM as printed (no guarantee)",
-    "rnmm_sound": "private minimum (proven)",
-}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,7 +31,7 @@ class Panel:
     """One data set's table. head: headings of the labels and the columns; rows: a label and an entry a column.
 
     baseline: non-private, across all columns. notes: footnotes, each led by the sign that marks its entries.
-    recommendation: how to choose a clip norm.
+    accounting: a sentence for every budget of every method. recommendation: how to choose a clip norm.
     """
 
     title: str
@@ -47,6 +40,7 @@ class Panel:
     baseline: Entry | None
     notes: tuple[str, ...]
     caption: tuple[str, ...]
+    accounting: tuple[str, ...] = ()
     verdicts: tuple[str, ...] = ()
     recommendation: tuple[str, ...] = ()
 
@@ -65,11 +59,17 @@ def panels(
     found = []
     for names, rows in _without_best(table).groupby(BLOCK, sort=False):
         if rows["runs"].sum() > 0:
-            ours = cells[(cells[BLOCK] == list(names)).all(axis=1)]
+            ours = _shown(cells[(cells[BLOCK] == list(names)).all(axis=1)], rows)
             said = tuple(v.sentence for v in verdicts if (v.dataset, v.extractor, v.model) == names)
-            shown = panel(rows, caption(ours))
-            found.append(replace(shown, verdicts=said, recommendation=recommendations.get(names, ())))
+            shown = panel(rows, caption(ours, bool(rows["paper_mean"].notna().any())))
+            advice = recommendations.get(names, ())
+            found.append(replace(shown, accounting=accounting(ours), verdicts=said, recommendation=advice))
     return found
+
+
+def _shown(cells: pd.DataFrame, rows: pd.DataFrame) -> pd.DataFrame:
+    """The cells of the methods that a table's rows show; the paper's row of report noisy max shows ours of it."""
+    return cells[cells["method"].isin({*rows["method"], *rows["method"].map({"rnmm": "rnmm_paper"})})]
 
 
 def not_run(table: pd.DataFrame) -> list[str]:
@@ -83,16 +83,6 @@ def number(mean: float, std: float) -> str:
     if math.isnan(mean):
         return NOTHING
     return f"{mean:.2f}" if math.isnan(std) else f"{mean:.2f} ± {std:.2f}"
-
-
-def budget(epsilon: float) -> str:
-    """A column's heading."""
-    return f"ε = {_plain(epsilon)}"
-
-
-def _plain(value: float) -> str:
-    """A number in words that a person reads: infinity as a sign, nothing as a dash."""
-    return NOTHING if math.isnan(value) else "∞" if math.isinf(value) else f"{value:g}"
 
 
 def _without_best(table: pd.DataFrame) -> pd.DataFrame:
@@ -152,10 +142,11 @@ def _label(row: pd.Series) -> str:
     if row["method"].startswith("rnmm"):
         return method if math.isnan(row["clip_norm"]) else f"{method}, mean τ = {row['clip_norm']:.2f}"
     if math.isnan(row["percentile"]):
-        norm = "" if math.isnan(row["clip_norm"]) else f"τ = {_plain(row['clip_norm'])}"
+        norm = "" if math.isnan(row["clip_norm"]) else f"τ = {plain(row['clip_norm'])}"
     else:
         value = "τ = " if math.isnan(row["clip_norm"]) else f"τ = {row['clip_norm']:.1f} "
-        norm = f"{value}({ordinal(row['percentile'])} pctl.)"
+        *others, last = [ordinal(float(at)) for at in row["percentiles"].split() or [row["percentile"]]]
+        norm = f"{value}({', '.join(others)}{' and ' if others else ''}{last} pctl.)"
     return " ".join(part for part in (method, norm) if part)
 
 
@@ -180,90 +171,3 @@ def _signs(rows: pd.DataFrame) -> dict[str, str]:
     common = {note: "" for note, count in counts.items() if count == len(ran) > 1}
     marked = sorted(counts.keys() - common.keys(), key=lambda note: (note != EDGE, list(counts).index(note)))
     return common | {note: SIGNS[k % len(SIGNS)] * (1 + k // len(SIGNS)) for k, note in enumerate(marked)}
-
-
-def caption(cells: pd.DataFrame) -> tuple[str, ...]:
-    """What a reader must know about one data set's cells (rows of `aggregate.cells`)."""
-    private = cells[cells["method"] != "non_private"]
-    lines = [_averaging(cells), _tuning(cells)]
-    if private["percentile"].notna().any():
-        bias = {True: "with", False: "without"}[bool(private["include_bias"].any())]
-        lines.append(
-            "Clip norms at percentiles of the per-sample Lipschitz constants "
-            f"({bias} the bias's constant 1) are computed from the private data: they are NOT private."
-        )
-    lines += _landings(private)
-    keys = ["method", "target_epsilon", "epochs", "steps", "delta", "accountant", "n", "expected_batch_size"]
-    lines += [_account(group) for _, group in private.groupby(keys, dropna=False)]
-    lines.append("The paper does not state its number of epochs.")
-    if (cells["noise"] == "shared").any():
-        lines.append(
-            "Noise is shared between runs (common random numbers): a study mode, not valid for releasing "
-            "several of these models together."
-        )
-    lines += [f"Engine: {engine}." for engine in sorted(set(cells["engine"]) - {"packed"})]
-    notes = dict.fromkeys(note for notes in cells["privacy_notes"] for note in notes)
-    return (*lines, *(f"Accounting: {note}" for note in notes))
-
-
-def _landings(private: pd.DataFrame) -> Iterable[str]:
-    """Where clip norms that were chosen from the data lie among the constants, a sentence per method."""
-    for method, rows in private[private["landing"].notna()].groupby("method"):
-        landing = rows["landing"].iloc[0]
-        at = {quantile: f"{value:.4g}" for quantile, value in landing["at"].items()}
-        yield (
-            f"{METHOD_NAMES[str(method)]}: over {landing['draws']} draws the clip norm lies on percentile "
-            f"{at['50']} of the constants (median; {at['0']} to {at['100']}, 80 % of draws {at['10']} to {at['90']}), "
-            f"and at or below the smallest constant in {100 * landing['at_or_below_minimum']:.0f} % of draws."
-        )
-
-
-def _averaging(cells: pd.DataFrame) -> str:
-    """Over what accuracies are averaged, and how deviations are."""
-    seeds = sorted({seed for seeds in cells["seeds"] for seed in seeds})
-    counts = sorted({int(runs) for runs in cells["runs"] if runs})
-    epochs = sorted({round(v / r) for v, r in zip(cells["values"], cells["runs"], strict=True) if r})
-    return (
-        "Test accuracy in percent, mean ± sample standard deviation (ddof=1) over the last "
-        f"{_listed(epochs)} epochs of {_listed(counts)} seeds ({_listed(seeds)}); in brackets the paper's."
-    )
-
-
-def _tuning(cells: pd.DataFrame) -> str:
-    """How the learning rate was chosen."""
-    sources = {
-        "test": "the test accuracy, as in the paper",
-        "validation": "the accuracy on a validation split held out of the training set",
-    }
-    chosen = _listed([sources[name] for name in sorted(set(cells["select_on"]))])
-    rates = _listed(sorted(set(cells["learning_rates"])))
-    return f"Learning rate: the best of {rates} per cell by {chosen}; this tuning is outside the stated ε."
-
-
-def _account(cells: pd.DataFrame) -> str:
-    """Budget, noise and achieved epsilons of cells that share them."""
-    first = cells.iloc[0]
-    name = METHOD_NAMES.get(first["method"], first["method"])
-    noise = f"noise multiplier {_range(cells['noise_multiplier'])}"
-    if math.isnan(first["target_epsilon"]):
-        noise = f"Given {noise}"
-    else:
-        noise = f"{budget(first['target_epsilon'])}: {noise} by the {first['accountant'].upper()} accountant"
-    used = {name for names in cells["accountants_used"] for name in names} - {first["accountant"]}
-    noise += "".join(f" ({name.upper()} used in its place)" for name in sorted(used))
-    epochs = "" if math.isnan(first["epochs"]) else f" ({first['epochs']:g} epochs)"
-    batches = f"Poisson batches of {first['expected_batch_size']:g} expected from {first['n']:,.0f}"
-    achieved = ", ".join(f"{_range(cells[f'epsilon_{name}'])} {name.upper()}" for name in ACCOUNTANTS)
-    noise = f"{name}: {noise}" if name else noise
-    return f"{noise}, {first['steps']:,.0f} steps{epochs} on {batches}, δ = {first['delta']:g}; achieved ε {achieved}."
-
-
-def _range(values: pd.Series) -> str:
-    """One value, or the smallest and largest of several, to three decimals."""
-    texts = [f"{value:.3f}" if math.isfinite(value) else _plain(value) for value in (values.min(), values.max())]
-    return " to ".join(dict.fromkeys(texts))
-
-
-def _listed(values: Iterable[object]) -> str:
-    """Values separated by commas; a dash for none."""
-    return ", ".join(str(value) for value in values) or NOTHING

@@ -23,8 +23,10 @@ from dpexp.verdicts import verdicts
 
 # Digits that can be rebuilt on another machine: sums of stored float64 numbers differ there in the last
 # places only.
+ACCOUNTING = "Accounting"
 BASELINE = "Non-private baseline"
 CHOOSING = "Choosing a clip norm for this data"
+VERDICTS = "The paper's claims"
 NO_RUNS = "No finished runs."
 DECIMALS: dict[str, Callable[[float], str]] = {
     "accuracy_mean": "{:.4f}".format,
@@ -68,7 +70,7 @@ def _field(column: str, value: Any) -> str:
 
 
 def markdown(panels: Sequence[Panel], missing: Iterable[str] = ()) -> str:
-    """Panels as Markdown, each with caption, notes and verdicts beneath, then what did not run."""
+    """Panels as Markdown, each with caption, notes and lists beneath, then what did not run."""
     parts = [_markdown_panel(panel) for panel in panels] or [NO_RUNS + "\n"]
     missing = [f"- {reason}" for reason in missing]
     if missing:
@@ -85,10 +87,15 @@ def _markdown_panel(panel: Panel) -> str:
         lines.append(_pipes([BASELINE, entry_text(panel.baseline), *[""] * (width - 2)]))
     lines += ["", " ".join(panel.caption), ""]
     lines += [*(f"{note}  " for note in panel.notes), ""] if panel.notes else []
-    lines += [*(f"- {sentence}" for sentence in panel.verdicts), ""] if panel.verdicts else []
-    if panel.recommendation:
-        lines += [f"**{CHOOSING}**", "", *(f"- {sentence}" for sentence in panel.recommendation), ""]
+    for heading, sentences in _lists(panel):
+        lines += [f"**{heading}**", "", *(f"- {sentence}" for sentence in sentences), ""]
     return "\n".join(lines)
+
+
+def _lists(panel: Panel) -> list[tuple[str, tuple[str, ...]]]:
+    """The lists beneath a table that have something to say, each with its heading."""
+    found = ((ACCOUNTING, panel.accounting), (VERDICTS, panel.verdicts), (CHOOSING, panel.recommendation))
+    return [(heading, sentences) for heading, sentences in found if sentences]
 
 
 def _pipes(values: Iterable[str]) -> str:
@@ -126,7 +133,7 @@ def _latex_panel(panel: Panel) -> str:
         lines += [r"\midrule", _ampersands([BASELINE, value])]
     about = [f"{panel.title}.", *panel.caption, *panel.notes]
     lines += [r"\bottomrule", r"\end{tabular}", rf"\caption{{{escape(' '.join(about))}}}", r"\footnotesize"]
-    lines += [rf"\par\raggedright {escape(sentence)}" for sentence in panel.verdicts]
+    lines += [rf"\par\raggedright {escape(sentence)}" for sentence in (*panel.accounting, *panel.verdicts)]
     return "\n".join([*lines, r"\end{table}", ""])
 
 
@@ -152,9 +159,9 @@ def _terminal_panel(panel: Panel) -> Group:
     if panel.baseline:
         grid.add_section()
         grid.add_row(BASELINE, Text(entry_text(panel.baseline)))
-    beneath = [*panel.caption, *panel.notes, *(f"- {v}" for v in panel.verdicts)]
-    if panel.recommendation:
-        beneath += ["", CHOOSING, *(f"- {sentence}" for sentence in panel.recommendation)]
+    beneath = [*panel.caption, *panel.notes]
+    for heading, sentences in _lists(panel):
+        beneath += ["", heading, *(f"- {sentence}" for sentence in sentences)]
     return Group(grid, *map(Text, beneath), Text())
 
 

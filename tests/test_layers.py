@@ -20,6 +20,7 @@ LAYERS = [
     {"opacus_engine", "record", "tracking", "aggregate", "progress", "theory_figures"},
     {"sweep", "comparison"},
     {"verdicts", "recommend"},
+    {"captions"},
     {"panels"},
     {"tables"},
     {"paper_tables", "curves"},
