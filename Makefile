@@ -5,6 +5,8 @@ BIN := .venv/bin
 RESULTS := $(wildcard outputs/results/clipnorm/*.jsonl)
 PAPER_RESULTS := $(wildcard $(foreach study,clipnorm nonconvex rnmm epochs,outputs/results/$(study)*/*.jsonl))
 SELECTIVE_RESULTS := $(wildcard outputs/results/selective*/*.jsonl)
+# accuracy against epochs is one figure over its studies, of paper_figures
+DRAWN := $(filter clipnorm rnmm nonconvex%,$(notdir $(wildcard outputs/results/*)))
 
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -26,8 +28,8 @@ paper-s: outputs/tables/selective_release.csv outputs/figures/selective_accuracy
 outputs/tables/clipnorm.csv: $(RESULTS) .venv/.installed
 	$(BIN)/python -m dpexp.tables
 
-outputs/figures/figure2b.pdf: $(RESULTS) .venv/.installed
-	$(BIN)/python -m dpexp.figures
+outputs/figures/figure2b.pdf: $(PAPER_RESULTS) .venv/.installed
+	for study in $(DRAWN); do $(BIN)/python -m dpexp.figures outputs/results/$$study || exit 1; done
 
 outputs/tables/paper_l.csv: $(PAPER_RESULTS) .venv/.installed
 	$(BIN)/python -m dpexp.paper_tables

@@ -22,7 +22,7 @@ LAYERS = [
     {"verdicts", "recommend"},
     {"captions"},
     {"panels"},
-    {"tables"},
+    {"tables", "choices"},
     {"paper_tables", "curves"},
     {"heatmaps"},
     {"figures", "paper_figures"},
@@ -31,7 +31,7 @@ LAYERS = [
 ]
 ONLY_IN = {
     "wandb": {"tracking"},
-    "matplotlib": {"curves", "heatmaps", "figures", "paper_figures", "theory_figures", "style", "selective"},
+    "matplotlib": {"choices", "curves", "heatmaps", "figures", "paper_figures", "theory_figures", "style", "selective"},
     "hydra": {"run", "config", "features"},  # features/__main__.py is a command of its own
     "opacus": {"accountants", "opacus_engine"},
     "dp_accounting": {"accountants"},
