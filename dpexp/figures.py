@@ -29,8 +29,9 @@ def draw(table: pd.DataFrame, landings: Mapping[str, Mapping[str, Any]] | None =
         figure = Figure(figsize=(SIZE[0], SIZE[1] + (LANDING if landings else 0)))
         axes = figure.subplots(1 + bool(landings), squeeze=False, height_ratios=[3, 1][: 1 + bool(landings)])[:, 0]
         ax = curves.accuracy(table, axes[0])
-        room = curves.LABEL_ROOM[curves.has_percentiles(table)] if ax.get_xscale() == "log" else None
-        ax.set_xlabel(curves.x_label(table), labelpad=room)
+        logarithmic = ax.get_xscale() == "log"
+        room = curves.LABEL_ROOM[curves.has_percentiles(table)] if logarithmic else None
+        ax.set_xlabel(curves.x_label(table) + ("" if logarithmic else " (by rank)"), labelpad=room)
         ax.set_title(curves.heading(*table.iloc[0][BLOCK]), loc="left")
         entries = dict((label, handle) for handle, label in curves.legend(table, ax))
         columns = max(len(entries), 1) if len(entries) <= LEGEND_ROW else -(-len(entries) // 2)

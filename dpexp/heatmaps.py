@@ -51,16 +51,16 @@ def learning_rate_map(rates: pd.DataFrame, ax: Axes, norm: Normalize) -> AxesIma
 
 
 def _print_values(values: np.ndarray, norm: Normalize, ax: Axes) -> None:
-    """Every accuracy as a number, with the colour of its cell around it, so that the ridge does not strike it out; a
-    frame around the best of each column.
+    """Every accuracy as a number on a patch of its cell's colour, so that the ridge does not strike it out; a frame
+    around the best of each column.
     """
     for (row, column), value in np.ndenumerate(values):
         if np.isfinite(value):
             colour = "black" if norm(value) > LIGHT else "white"
-            ground = [withStroke(linewidth=2.5, foreground=colormaps[COLOURS](norm(value)))]
+            ground = {"facecolor": colormaps[COLOURS](norm(value)), "edgecolor": "none", "pad": 0.8}
             ax.text(
                 *(column, row, f"{value:.1f}"),
-                color=colour, ha="center", va="center", fontsize=6, zorder=4, path_effects=ground,
+                color=colour, ha="center", va="center", fontsize=6, zorder=4, bbox=ground,
             )  # fmt: skip
     for column in np.flatnonzero(np.isfinite(values).any(axis=0)):
         corner = (column - 0.47, np.nanargmax(values[:, column]) - 0.47)
@@ -98,8 +98,8 @@ def draw(rates: pd.DataFrame) -> Figure:
             image = learning_rate_map(rates[rates["target_epsilon"] == epsilon], ax, norm)
             ax.set_title(budget(epsilon), loc="left")
         axes[0].set_ylabel("learning rate $\\eta$")
-        below = x_label(rates, " $\\tau$")
-        figure.supxlabel(f"{below}\n{MARKS}", fontsize=9)
+        label = x_label(rates, " $\\tau$")
+        figure.supxlabel(f"{label}\n{MARKS}", fontsize=9)
         bar = figure.colorbar(image, ax=list(axes), extend="min", aspect=40, pad=0.01)
         bar.set_label("test accuracy (%)")
         bar.outline.set_visible(False)
