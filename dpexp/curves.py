@@ -10,6 +10,8 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, MaxNLocator, NullFormatter, NullLocator
 
+from dpexp import choices
+from dpexp.comparison import title
 from dpexp.panels import budget
 from dpexp.style import CURVES
 
@@ -18,10 +20,19 @@ BASELINES: dict[str, tuple[Any, str]] = {
     "paper_mean": ((0, (1, 2)), "non-private, paper"),
 }
 # The paper's markers stand to the right of ours: by a factor on a logarithmic axis, by a part of a place by rank.
-PAPER_FACTOR = 1.035
+PAPER_FACTOR = 1.05
 PAPER_PLACES = 0.16
 CROWDED = 0.03  # neighbours closer than this part of a logarithmic axis cannot be told apart
-LABEL_ROOM = 30  # points below the axis for the clip norms, two lines and a leader
+# Points below a logarithmic axis for the labels of its places and their leaders, without and with percentiles.
+LABEL_ROOM = {False: 18, True: 30}
+EXTRACTORS = {  # as their authors write them
+    "minilm": "MiniLM",
+    "efficientnet_lite0": "EfficientNet-Lite0",
+    "distilbert": "DistilBERT",
+    "resnet18": "ResNet-18",
+    "resnet34": "ResNet-34",
+}
+HEADS = {"softmax": "softmax regression", "mlp_tanh": "two-layer tanh network"}
 LEADER = {"arrowstyle": "-", "color": "0.6", "linewidth": 0.5, "shrinkA": 1, "shrinkB": 0, "relpos": (0.5, 1)}
 
 
@@ -38,14 +49,49 @@ def accuracy(table: pd.DataFrame, ax: Axes, axis: str = "auto") -> Axes:
     points["x"] = np.arange(len(points), dtype=float) if by_rank else points["clip_norm"]
     private = private.assign(x=[points["x"].get(key, math.nan) for key in keys(private)])
     ax.set_xscale("linear" if by_rank else "log")
+    colours = {}
     for (epsilon, rows), curve in zip(private.groupby("epsilon"), CURVES * len(private), strict=False):
         _curve(rows.sort_values("x"), curve, budget(epsilon), by_rank, ax)
+        colours[epsilon] = curve[0]
+    chosen = choices.rows(table)
+    choices.accuracy(chosen, places(points, chosen["clip_norm"]), colours, ax)
     _baseline(table[table["method"] == "non_private"], ax)
     ax.set_ylabel("test accuracy (%)")
     ax.yaxis.set_major_locator(MaxNLocator(8, steps=[1, 2, 5, 10]))
     _mark_smallest_constant(points, ax)
-    (_label_ranks if by_rank else _label_clip_norms)(points, ax)
+    if by_rank:
+        _label_ranks(points, ax)
+    else:
+        _label_clip_norms(points, ax, reach=[*points["clip_norm"], *chosen["clip_norm"]])
     return ax
+
+
+def places(points: pd.DataFrame, clip_norms: Sequence[float] | pd.Series) -> list[float]:
+    """Where clip norms lie on the axis of `points` (columns clip_norm and x, ascending).
+
+    On a logarithmic axis at themselves; by rank between their neighbours, in proportion to the logarithm, and at
+    the ends if they lie beyond.
+    """
+    known = points.dropna(subset="clip_norm")
+    if known.empty or known["x"].equals(known["clip_norm"]):
+        return list(clip_norms)
+    at = np.interp(np.log(list(clip_norms)), np.log(known["clip_norm"]), known["x"])
+    return [float(x) for x in at]
+
+
+def heading(dataset: str, extractor: str, model: str) -> str:
+    """A figure's title."""
+    return f"{title(dataset)} ({EXTRACTORS.get(extractor, extractor)} features, {HEADS.get(model, model)})"
+
+
+def has_percentiles(table: pd.DataFrame) -> bool:
+    """Whether any clip norm is a percentile of Lipschitz constants (a deeper network has none)."""
+    return bool(table["percentile"].notna().any())
+
+
+def x_label(table: pd.DataFrame, symbol: str = "") -> str:
+    """What the axis of `clip_norms` shows."""
+    return f"clip norm{symbol}" + (", and its percentile among the Lipschitz constants" * has_percentiles(table))
 
 
 def keys(private: pd.DataFrame) -> list[tuple[float, float]]:
@@ -83,8 +129,9 @@ def _curve(rows: pd.DataFrame, curve: tuple[str, str, str], label: str, by_rank:
     """Ours and the paper's points at one budget; the paper's are joined where there are none of ours."""
     colour, marker, dash = curve
     ours = rows[rows["accuracy_mean"].notna()]
-    x, y, bar = (ours[name] for name in ("x", "accuracy_mean", "accuracy_std"))
-    ax.errorbar(x, y, bar, color=colour, marker=marker, linestyle=dash, label=label, elinewidth=0.9, zorder=3)
+    if not ours.empty:
+        x, y, bar = (ours[name] for name in ("x", "accuracy_mean", "accuracy_std"))
+        ax.errorbar(x, y, bar, color=colour, marker=marker, linestyle=dash, label=label, elinewidth=0.9, zorder=3)
     paper = rows[rows["paper_mean"].notna()]
     x, y, bar = (paper[name] for name in ("x", "paper_mean", "paper_std"))
     if not ours.empty:
@@ -93,6 +140,7 @@ def _curve(rows: pd.DataFrame, curve: tuple[str, str, str], label: str, by_rank:
         *(x, y, bar),
         color=colour,
         marker=marker,
+        label="_" if len(ours) else label,
         linestyle="none" if len(ours) else dash,
         linewidth=0.7,
         markerfacecolor="white",
@@ -108,6 +156,8 @@ def _baseline(rows: pd.DataFrame, ax: Axes) -> None:
     for column, (dash, _) in BASELINES.items():
         for value in rows[column].dropna():
             ax.axhline(value, color="0.25", linestyle=dash, linewidth=0.9, zorder=1)
+            ax.update_datalim([(0, value)], updatex=False)  # else a line within the margin may lie on the frame
+            ax.autoscale_view(scalex=False)
 
 
 def _mark_smallest_constant(points: pd.DataFrame, ax: Axes) -> None:
@@ -116,6 +166,12 @@ def _mark_smallest_constant(points: pd.DataFrame, ax: Axes) -> None:
         ax.axvline(x, color="0.6", linewidth=0.7, zorder=0)
         where = ax.get_xaxis_transform()
         ax.annotate("$G_1$", (x, 0), xycoords=where, xytext=(3, 3), textcoords="offset points")
+
+
+def point_labels(points: pd.DataFrame) -> list[str]:
+    """Labels of the places of `clip_norms`, with a second line for percentiles if there are any."""
+    labels = [point_label(*pair) for pair in points[["clip_norm", "percentile"]].to_numpy(dtype=float)]
+    return labels if has_percentiles(points) else [label.rstrip() for label in labels]
 
 
 def point_label(clip_norm: float, percentile: float) -> str:
@@ -127,26 +183,28 @@ def point_label(clip_norm: float, percentile: float) -> str:
 
 def _label_ranks(points: pd.DataFrame, ax: Axes) -> None:
     """A tick at every place, labelled beneath."""
-    labels = [point_label(*pair) for pair in points[["clip_norm", "percentile"]].itertuples(index=False)]
-    ax.set_xticks(points["x"], labels, fontsize=6)
+    ax.set_xticks(points["x"], point_labels(points), fontsize=6)
     ax.set_xlim(-0.5, len(points) - 0.35)
 
 
-def _label_clip_norms(points: pd.DataFrame, ax: Axes) -> None:
-    """A tick at every clip norm, labelled by value or percentile; crowded labels move apart."""
+def _label_clip_norms(points: pd.DataFrame, ax: Axes, reach: Sequence[float]) -> None:
+    """A tick at every clip norm, labelled by value or percentile; crowded labels move apart.
+
+    reach: all that the axis must hold.
+    """
     norms = points["clip_norm"].to_numpy(dtype=float)
     ax.xaxis.set_major_locator(FixedLocator(list(norms)))
     ax.xaxis.set_minor_locator(NullLocator())
     ax.xaxis.set_major_formatter(NullFormatter())
     if not len(norms):
         return
-    low, high = np.log10(norms[0] / 1.25), np.log10(norms[-1] * 1.25)
+    low, high = np.log10(min(reach) / 1.25), np.log10(max(reach) * 1.25)
     ax.set_xlim(10**low, 10**high)
     at = (np.log10(norms) - low) / (high - low)
     labels = spread(at, gap=0.068, highest=0.985)
-    for tick, label, pair in zip(at, labels, points[["clip_norm", "percentile"]].to_numpy(), strict=True):
+    for tick, label, text in zip(at, labels, point_labels(points), strict=True):
         ax.annotate(
-            *(point_label(*pair), (tick, -3), (label, -10)),
+            *(text, (tick, -3), (label, -10)),
             xycoords=("axes fraction", "axes points"),
             textcoords=("axes fraction", "axes points"),
             arrowprops=LEADER,
@@ -173,7 +231,7 @@ def spread(positions: Sequence[float] | np.ndarray, gap: float, highest: float) 
 
 
 def legend(table: pd.DataFrame, ax: Axes) -> list[tuple[Any, str]]:
-    """Handles and labels of what `accuracy` drew: the budgets, the paper's markers, the two baselines."""
+    """Handles and labels of what `accuracy` drew: the budgets, the paper's markers, the baselines, the choices."""
     entries: list[tuple[Any, str]] = list(zip(*ax.get_legend_handles_labels(), strict=True))
     if table.loc[table["method"] == "dpsgd", "paper_mean"].notna().any():
         hollow = Line2D([], [], color="0.3", marker="o", markersize=4, markerfacecolor="white", linestyle="none")
@@ -182,4 +240,4 @@ def legend(table: pd.DataFrame, ax: Axes) -> list[tuple[Any, str]]:
     for column, (dash, label) in BASELINES.items():
         if baseline[column].notna().any():
             entries.append((Line2D([], [], color="0.25", linestyle=dash, linewidth=0.9), label))
-    return entries
+    return entries + choices.legend(choices.rows(table))

@@ -3,6 +3,7 @@
 import matplotlib
 import numpy as np
 import pandas as pd
+from matplotlib import colormaps
 from matplotlib.axes import Axes
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
@@ -10,8 +11,7 @@ from matplotlib.image import AxesImage
 from matplotlib.patches import Rectangle
 from matplotlib.patheffects import withStroke
 
-from dpexp.comparison import title
-from dpexp.curves import clip_norms, keys, point_label
+from dpexp.curves import clip_norms, heading, keys, point_labels, x_label
 from dpexp.panels import budget
 from dpexp.style import STYLE
 
@@ -19,7 +19,8 @@ COLOURS = "cividis"  # perceptually uniform, made for colour-blind readers, and 
 SPAN = 12.0  # percentage points below the best that the colours resolve; all that is worse has the darkest
 LIGHT = 0.6  # colours above this part of the scale take black text
 RIDGE = "#D55E00"
-PANEL = (2.45, 4.1)  # inches, for 7 clip norms and 16 learning rates
+MARKS = "frame: best of a clip norm; line: $\\eta\\tau$ as at the best of all"
+PANEL = (2.45, 4.3)  # inches, for 7 clip norms and 16 learning rates
 
 
 def learning_rate_map(rates: pd.DataFrame, ax: Axes, norm: Normalize) -> AxesImage:
@@ -41,8 +42,7 @@ def learning_rate_map(rates: pd.DataFrame, ax: Axes, norm: Normalize) -> AxesIma
         ax.text(x, y, "×", ha="center", va="center", fontsize=7)
     if np.isfinite(values).any():
         _ridge(values, points["clip_norm"].to_numpy(dtype=float), etas, ax)
-    labels = [point_label(*pair) for pair in points[["clip_norm", "percentile"]].to_numpy()]
-    ax.set_xticks(range(len(points)), labels, fontsize=6.5)
+    ax.set_xticks(range(len(points)), point_labels(points), fontsize=6.5)
     ax.set_yticks(range(len(etas)), [f"{eta:g}" for eta in etas], fontsize=7)
     ax.tick_params(length=0)
     ax.grid(False)
@@ -51,11 +51,17 @@ def learning_rate_map(rates: pd.DataFrame, ax: Axes, norm: Normalize) -> AxesIma
 
 
 def _print_values(values: np.ndarray, norm: Normalize, ax: Axes) -> None:
-    """Every accuracy as a number; a frame around the best of each column."""
+    """Every accuracy as a number on a patch of its cell's colour, so that the ridge does not strike it out; a frame
+    around the best of each column.
+    """
     for (row, column), value in np.ndenumerate(values):
         if np.isfinite(value):
             colour = "black" if norm(value) > LIGHT else "white"
-            ax.text(column, row, f"{value:.1f}", color=colour, ha="center", va="center", fontsize=6, zorder=4)
+            ground = {"facecolor": colormaps[COLOURS](norm(value)), "edgecolor": "none", "pad": 0.8}
+            ax.text(
+                *(column, row, f"{value:.1f}"),
+                color=colour, ha="center", va="center", fontsize=6, zorder=4, bbox=ground,
+            )  # fmt: skip
     for column in np.flatnonzero(np.isfinite(values).any(axis=0)):
         corner = (column - 0.47, np.nanargmax(values[:, column]) - 0.47)
         ax.add_patch(Rectangle(corner, 0.94, 0.94, fill=False, edgecolor="black", linewidth=1.1))
@@ -92,10 +98,11 @@ def draw(rates: pd.DataFrame) -> Figure:
             image = learning_rate_map(rates[rates["target_epsilon"] == epsilon], ax, norm)
             ax.set_title(budget(epsilon), loc="left")
         axes[0].set_ylabel("learning rate $\\eta$")
-        figure.supxlabel("clip norm $\\tau$, and its percentile among the Lipschitz constants", fontsize=9)
+        label = x_label(rates, " $\\tau$")
+        figure.supxlabel(f"{label}\n{MARKS}", fontsize=9)
         bar = figure.colorbar(image, ax=list(axes), extend="min", aspect=40, pad=0.01)
         bar.set_label("test accuracy (%)")
         bar.outline.set_visible(False)
         first = rates.iloc[0]
-        figure.suptitle(f"{title(first['dataset'])} ({first['extractor']} features, {first['model']})", fontsize=9.5)
+        figure.suptitle(heading(first["dataset"], first["extractor"], first["model"]), fontsize=9.5)
     return figure

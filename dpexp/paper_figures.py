@@ -1,6 +1,8 @@
 """Figures 1 to 3 of paper L as grids, and accuracy against epochs: `python -m dpexp.paper_figures`.
 
-A panel shows our points beside the paper's; where the data set did not run, the paper's alone, and it says so. The
+A panel shows our points beside the paper's; where the data set did not run, the paper's alone, and it says so. Figure
+3 has further panels for other data sets that ran with a two-layer network; for softmax regression `dpexp.figures`
+draws them. The
 same results folders feed it as feed the tables (`dpexp.paper_tables`), and `epochs_*` the last figure.
 """
 
@@ -21,6 +23,8 @@ from dpexp.panels import budget, ordinal
 from dpexp.paper_tables import build, output_dir, read
 from dpexp.style import CURVES, STYLE, save
 
+Block = tuple[str, str, str]  # data set, features, head
+
 # Rows and columns, and the panels in the paper's order: data set and head.
 LAYOUTS: dict[int, tuple[tuple[int, int], tuple[tuple[str, str], ...]]] = {
     1: (
@@ -33,6 +37,7 @@ LAYOUTS: dict[int, tuple[tuple[int, int], tuple[tuple[str, str], ...]]] = {
     3: ((1, 2), (("emnist", "mlp_tanh"), ("cifar100", "mlp_tanh"))),
 }
 PANEL = {1: (2.6, 2.35), 2: (3.6, 2.9), 3: (3.6, 2.9)}  # inches
+EXTENDED = 3  # the figure that shows what the paper lacks, too
 EPOCHS = "epochs_*"  # the results folders of the study of epochs
 
 
@@ -42,38 +47,55 @@ def grid(table: pd.DataFrame, number: int) -> Figure:
     Clip norms stand by rank in every panel, so that panels can be compared and TweetEval's can be read.
     """
     (rows, columns), panels = LAYOUTS[number]
+    blocks = [(dataset, PAPER_EXTRACTORS[dataset], model) for dataset, model in panels]
+    blocks += (others := _others(table, blocks) if number == EXTENDED else [])
+    columns += len(others)
     width, height = PANEL[number]
     with matplotlib.rc_context(STYLE):
         figure = Figure(figsize=(width * columns, height * rows + 0.4))
         axes = figure.subplots(rows, columns, squeeze=False)
         entries: dict[str, Any] = {}
-        for letter, (dataset, model), ax in zip("abcdef", panels, axes.flat, strict=False):
-            shown = _rows(table, dataset, model)
+        for letter, block, ax in zip("abcdefghij", blocks, axes.flat, strict=False):
+            shown = _rows(table, block)
             curves.accuracy(shown, ax, axis="rank")
-            ax.set_title(f"({letter}) {title(dataset)}", loc="left")
-            entries |= {label: handle for handle, label in curves.legend(shown, ax)}
-            if shown["accuracy_mean"].isna().all():
-                _say_not_run(dataset, ax)
+            ax.set_title(f"({letter}) {title(block[0])}{', not in the paper' * (block in others)}", loc="left")
+            found = {label: handle for handle, label in curves.legend(shown, ax)}
+            ran = shown["accuracy_mean"].notna().any()
+            entries = entries | found if ran else found | entries  # filled markers where any panel has them
+            if not ran:
+                _say_not_run(table, block, ax)
         for ax in axes[:, 1:].flat:
             ax.set_ylabel("")
         for ax in axes[-1]:
-            ax.set_xlabel("clip norm, by rank" if panels[0][1] != "softmax" else "clip norm and percentile, by rank")
+            ax.set_xlabel("clip norm, by rank" if number == EXTENDED else "clip norm and percentile, by rank")
         labels = sorted(entries, key=_baselines_last)
         handles = [entries[label] for label in labels]
         figure.legend(handles, labels, loc="outside lower center", ncols=len(labels))
     return figure
 
 
-def _rows(table: pd.DataFrame, dataset: str, model: str) -> pd.DataFrame:
-    """The paper's rows of one panel, with its own features; Table 3's are of another figure."""
-    alike = (table[BLOCK] == [dataset, PAPER_EXTRACTORS[dataset], model]).all(axis=1)
-    return table[alike & table["table"].fillna(3).ne(3)]
+def _others(table: pd.DataFrame, blocks: Sequence[Block]) -> list[Block]:
+    """Data sets and features that ran with the head of these blocks and that the paper does not have."""
+    ran = table[(table["model"] == blocks[0][2]) & (table["method"] == "dpsgd") & table["accuracy_mean"].notna()]
+    found = dict.fromkeys(ran[BLOCK].itertuples(index=False, name=None))
+    return [block for block in found if block not in blocks]
 
 
-def _say_not_run(dataset: str, ax: Axes) -> None:
-    """Why a panel has none of our points."""
-    # Top right, below the baseline, is free: accuracy falls with the clip norm.
+def _rows(table: pd.DataFrame, block: Block) -> pd.DataFrame:
+    """The rows of one panel; Table 3's, and private choices, are of another figure."""
+    alike = (table[BLOCK] == list(block)).all(axis=1) & table["method"].isin(["dpsgd", "non_private"])
+    return table[alike & table["table"].fillna(0).ne(3)]
+
+
+def _say_not_run(table: pd.DataFrame, block: Block, ax: Axes) -> None:
+    """Why a panel has none of our points: the data set is missing, or ran with other features only."""
+    dataset, extractor, model = block
+    alike = (table["dataset"] == dataset) & (table["model"] == model) & table["accuracy_mean"].notna()
+    other = ", ".join(curves.EXTRACTORS.get(name, name) for name in table.loc[alike, "extractor"].unique())
     text = f"not run: needs {title(dataset)}"
+    if other:
+        text = f"not run on {curves.EXTRACTORS.get(extractor, extractor)} features\n({other}: figure of its own)"
+    # Top right, below the baseline, is free: accuracy falls with the clip norm.
     ax.text(0.98, 0.91, text, transform=ax.transAxes, ha="right", va="top", fontsize=7, style="italic", color="0.3")
 
 
@@ -108,7 +130,7 @@ def accuracy_against_epochs(cells: pd.DataFrame, ax: Axes) -> Axes:
     ax.xaxis.set_minor_locator(NullLocator())
     ax.set_xticks(noise.index, [f"{epochs:g}\n{value:.2f}" for epochs, value in noise.items()])
     ax.set(xlabel="epochs, and the noise multiplier that they need", ylabel="test accuracy (%)")
-    ax.set_title(f"{title(first['dataset'])} ({first['extractor']}), {budget(first['target_epsilon'])}", loc="left")
+    ax.set_title(f"{curves.heading(*first[BLOCK])}, {budget(first['target_epsilon'])}", loc="left")
     return ax
 
 

@@ -144,3 +144,29 @@ def test_every_data_set_of_the_paper_can_be_drawn() -> None:
     for dataset in read_reference()["dataset"].unique():
         ax = curves.accuracy(paper(dataset), Figure().subplots(), "rank")
         assert all(math.isfinite(x) for bars in ax.containers for x in bars.lines[0].get_xdata())
+
+
+def test_an_axis_without_percentiles_does_not_speak_of_them() -> None:
+    mlp = [private(2.0, c, model={"name": "mlp_tanh"}) for c in (1.0, 6.0)]
+    table = build(mlp, "nonconvex_fashion")[0].query("runs > 0")
+    assert curves.x_label(table) == "clip norm"
+    assert "percentile" in curves.x_label(fashion(SWEEP))
+    ax = curves.accuracy(table, Figure().subplots(), "rank")
+    assert ticks(ax) == ["1", "6"]
+
+
+def test_the_baseline_does_not_lie_on_the_frame() -> None:
+    levels = [82.5, 84.35, 86.0]  # below the best, within the margin above, beyond it
+    for level in levels:
+        table = fashion(SWEEP).assign(paper_mean=math.nan, paper_std=math.nan)
+        table.loc[table["method"] == "non_private", "accuracy_mean"] = level
+        low, high = curves.accuracy(table, Figure().subplots()).get_ylim()
+        assert level < high - 0.04 * (high - low)
+
+
+def test_a_budget_that_only_the_paper_has_is_hollow_in_the_legend() -> None:
+    alone = curves.accuracy(paper("emnist"), Figure().subplots())
+    handles = dict((label, handle) for handle, label in curves.legend(paper("emnist"), alone))
+    assert handles["ε = 2"].lines[0].get_markerfacecolor() == "white"
+    ours = dict((label, handle) for handle, label in curves.legend(fashion(SWEEP), drawn(SWEEP)))
+    assert ours["ε = 2"].lines[0].get_markerfacecolor() != "white"

@@ -18,6 +18,12 @@ def test_runs_without_clipping_have_no_place_on_the_axis() -> None:
     assert ax.containers == []
 
 
+def test_an_axis_by_rank_says_so() -> None:
+    crowded, apart = ([private(2.0, c, dataset="mine") for c in norms] for norms in ((0.1, 5.0, 5.1), (1.0, 5.0)))
+    labels = [figures.draw(build(records, "mine")[0]).axes[0].get_xlabel() for records in (crowded, apart)]
+    assert labels == ["clip norm (by rank)", "clip norm"]
+
+
 def test_the_papers_figure_has_its_name_and_others_are_named_by_what_they_show(tmp_path: Path) -> None:
     records = [
         *SWEEP,

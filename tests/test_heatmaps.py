@@ -81,3 +81,11 @@ def test_one_panel_a_budget_shares_one_scale() -> None:
     assert [ax.get_title(loc="left") for ax in figure.axes[:2]] == ["ε = 2", "ε = 4"]
     assert images[0].norm is images[1].norm
     assert images[0].norm.vmax == pytest.approx(80.1)
+
+
+def test_a_map_explains_its_marks_and_speaks_of_percentiles_only_where_there_are_any() -> None:
+    figure = heatmaps.draw(rates())
+    assert figure.get_supxlabel().split("\n") == ["clip norm $\\tau$", heatmaps.MARKS]
+    assert [label.get_text() for label in figure.axes[0].get_xticklabels()] == ["1", "4", "10"]
+    percentiles = heatmaps.draw(rates().assign(percentile=[p for p in (0.0, 10.0, 80.0) for _ in ETAS]))
+    assert "percentile" in percentiles.get_supxlabel()

@@ -21,7 +21,7 @@ LAYERS = [
     {"sweep", "comparison"},
     {"verdicts", "recommend"},
     {"panels"},
-    {"tables"},
+    {"tables", "choices"},
     {"paper_tables", "curves"},
     {"heatmaps"},
     {"figures", "paper_figures"},
@@ -30,7 +30,7 @@ LAYERS = [
 ]
 ONLY_IN = {
     "wandb": {"tracking"},
-    "matplotlib": {"curves", "heatmaps", "figures", "paper_figures", "theory_figures", "style"},
+    "matplotlib": {"choices", "curves", "heatmaps", "figures", "paper_figures", "theory_figures", "style"},
     "hydra": {"run", "config", "features"},  # features/__main__.py is a command of its own
     "opacus": {"accountants", "opacus_engine"},
     "dp_accounting": {"accountants"},

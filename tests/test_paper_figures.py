@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 from synthetic_records import PERCENTILES, accuracies, private, sweep
 
 from dpexp import paper_figures, paper_tables
@@ -41,6 +42,28 @@ def test_a_panel_without_our_points_shows_the_papers_and_says_what_it_needs() ->
     assert said == [["not run: needs EMNIST"], []]
     papers = [bars.lines[0].get_ydata() for bars in emnist.containers if len(bars.lines[0].get_xdata())]
     assert [values[0] for values in papers] == [62.78, 65.90, 67.02]
+
+
+def test_a_data_set_that_ran_with_other_features_is_not_said_to_be_missing() -> None:
+    emoji = paper_tables.build({"clipnorm": [private(2.0, 1.0, dataset="tweeteval_emoji", extractor="minilm")]})
+    said = [text.get_text() for text in paper_figures.grid(emoji.table, 1).axes[4].texts if "not" in text.get_text()]
+    assert said == ["not run on DistilBERT features\n(MiniLM: figure of its own)"]
+
+
+def test_figure_3_has_a_panel_for_what_the_paper_lacks() -> None:
+    mlp = [private(2.0, c, dataset="fashion_mnist", model={"name": "mlp_tanh"}) for c in (1.0, 36.0)]
+    table = paper_tables.build({"nonconvex_fashion": mlp}).table
+    axes = paper_figures.grid(table, 3).axes
+    assert [ax.get_title(loc="left") for ax in axes[2:]] == ["(c) Fashion-MNIST, not in the paper"]
+    assert [label.get_text() for label in axes[2].get_xticklabels()] == ["1", "36"]
+    assert len(paper_figures.grid(table, 2).axes) == 2
+
+
+def test_the_shared_legend_has_filled_markers_where_any_panel_has_ours() -> None:
+    emnist = [private(2.0, 1.0, dataset="emnist")]  # the first of two panels
+    figure = paper_figures.grid(paper_tables.build({"clipnorm": emnist}).table, 2)
+    marks = [line for line in figure.legends[0].findobj(Line2D) if line.get_marker() == "o"]
+    assert [mark.get_markerfacecolor() == "white" for mark in marks] == [False, True]  # epsilon = 2, and "paper"
 
 
 def test_the_two_layer_network_is_drawn_from_its_own_rows() -> None:
