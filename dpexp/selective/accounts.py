@@ -11,6 +11,7 @@ NOT_REVIEWED = "derived here, reviewed and checked numerically, not peer reviewe
 ADJACENCY = "one training example is added or removed"
 RESTORED = "rejected updates leave no trace in weights or optimizer"
 POISSON = "every trial draws its own Poisson sample, empty ones included"
+HIDDEN = "how many trials were made, and how long they took, stays hidden, this record included"
 FEW_ORDERS = (1.5, 2, 3, 4, 6, 8, 12, 16, 24, 32)  # of the odometer, which pays for every order it may choose from
 
 
@@ -134,7 +135,7 @@ def a(ran: Ran) -> Epsilon:
         hypotheses=(
             ADJACENCY,
             f"{_released(ran)} are released",
-            "how many trials were made, and how long they took, stays hidden, this record included",
+            HIDDEN,
             "the cap of trials is met with a probability that delta includes",
             RESTORED,
             POISSON,
@@ -256,6 +257,10 @@ def accounts(ran: Ran) -> list[Epsilon]:
 
 
 def certified(rows: Iterable[Epsilon]) -> Epsilon | None:
-    """The account with the smallest epsilon among those that are certificates; None without one."""
-    found = [(row.epsilon, row.name, row) for row in rows if row.certificate and row.epsilon is not None]
+    """The smallest epsilon among the certificates that hold for whoever reads a run's record; None without one.
+
+    A record tells the numbers of trials, so an account that needs them hidden is left out.
+    """
+    valid = (row for row in rows if row.certificate and HIDDEN not in row.hypotheses)
+    found = [(row.epsilon, row.name, row) for row in valid if row.epsilon is not None]
     return min(found)[2] if found else None

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 
-from dpexp.selective.accounts import Epsilon, certified
+from dpexp.selective.accounts import HIDDEN, Epsilon, certified
 from dpexp.selective.runs import Run
 
 
@@ -76,6 +76,12 @@ def statement(run: Run, accounts: Sequence[Epsilon]) -> str:
         if best
         else "No certificate is known for this mechanism: none of the numbers below is a guarantee."
     )
+    for row in accounts:
+        if row.certificate and HIDDEN in row.hypotheses:
+            claim += (
+                f" Account {row.name}, {_number(row.epsilon)} at delta = {row.delta:g}, holds only for whoever sees "
+                f"neither this record nor a log of the trials; it needs: {'; '.join(row.hypotheses)}."
+            )
     return (
         f"{claim} What ran: {_mechanism(run)}. Epsilon by account: {listed}. "
         f"Not covered: {'; '.join(_not_covered(run))}."
