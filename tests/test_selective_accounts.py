@@ -22,6 +22,7 @@ from selective_releases import (
 )
 
 import dpexp
+from dpexp.accountants import composed_pld_epsilon
 from dpexp.accounting import account
 from dpexp.selective import accounts, ledger, renyi
 
@@ -367,3 +368,15 @@ def test_the_inflated_rate_is_at_most_one():
 
 def test_a_release_that_costs_nothing_may_be_repeated_without_end():
     assert renyi.largest_count(np.zeros(len(renyi.ORDERS)), renyi.statistics(None), 1.0, 1e-5) == renyi.MOST
+
+
+@pytest.mark.parametrize(("sigma", "trials"), [(2.5, 10**8), (0.05, 400)])
+def test_account_c_is_found_at_once_where_it_says_little(sigma, trials):
+    release = make_release(noise_multiplier=sigma)
+    assert ledger.c_pld(release, trials) == renyi.epsilon(trials * ledger.c_once(release), 1e-5) > 50
+
+
+def test_two_noisy_statistics_are_one_gaussian_of_less_noise_in_account_c():
+    release = make_release(statistics_noise=2.0)
+    one = composed_pld_epsilon([(release.sample_rate, 2.0, 10), (1.0, 2.0 / math.sqrt(2), 1)], 1e-5)
+    assert ledger.c_pld(release, 10) == pytest.approx(one, rel=1e-3)

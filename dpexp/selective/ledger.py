@@ -14,6 +14,7 @@ from dpexp.selective import renyi, theorems
 from dpexp.selective.theorems import Acceptance
 
 CAP_FAILURE = 1e-6  # probability, in the worst case, with which a run reaches its last allowed trial
+PLD_LIMIT = 50.0  # epsilon by RDP from which on the grid of PLD would take gigabytes, and nobody would gain by it
 HOPELESS = 1e-12  # an acceptance probability for which no number of trials is enough in practice
 
 
@@ -153,9 +154,11 @@ def c_once(release: Release) -> np.ndarray:
 
 
 def c_pld(release: Release, trials: int) -> float:
-    """Account C by PLD: every one of `trials` trials, and what is released once."""
+    """Account C by PLD: every one of `trials` trials, and what is released once; by RDP beyond PLD_LIMIT."""
     once = [(1.0, release.statistics_noise, 2)] if release.statistics_noise else []
-    return composed_pld_epsilon([*((*part, trials) for part in trial_parts(release)), *once], release.delta)
+    parts = [*((*part, trials) for part in trial_parts(release)), *once]
+    by_rdp = renyi.epsilon(release.fixed + trials * c_once(release), release.delta)
+    return composed_pld_epsilon(parts, release.delta) if by_rdp < PLD_LIMIT else by_rdp
 
 
 def cap(release: Release, updates: int) -> int:
