@@ -40,7 +40,7 @@ def test_nothing_ran_means_no_number_and_a_reason_in_every_row() -> None:
     assert (frame["runs"] == 0).all()
     assert frame["note"].str.startswith("not run: needs ").all()
     assert paper_row(frame, dataset="caltech256", method="non_private")["note"] == (
-        "not run: needs Caltech-256 with resnet34 features, get it by python scripts/get_data.py caltech256 and run "
+        "not run: needs Caltech-256, get it by python scripts/get_data.py caltech256 and run "
         "python -m dpexp.run +sweep=clipnorm dataset=caltech256 extractor=resnet34"
     )
 
