@@ -212,11 +212,14 @@ def _remembered(folder: Path, question: dict[str, Any], compute: Callable[[], An
             kept = json.loads(path.read_bytes(), parse_constant=_refuse_constant)
             if kept["question"] != question:
                 raise ValueError("it answers another question")
+            if kept.get("answer_digest") != cache.digest(kept["answer"]):
+                raise ValueError("its answer was edited, or kept by an older version")
             return check(kept["answer"])
         except (ValueError, KeyError, TypeError) as error:
             log.warning("%s is damaged or foreign (%s); it is computed again", path, error)
     answer = compute()
-    text = json.dumps({"question": question, "answer": answer}, indent=1, allow_nan=False)
+    kept = {"question": question, "answer": answer, "answer_digest": cache.digest(answer)}
+    text = json.dumps(kept, indent=1, allow_nan=False)
     cache.write_atomic(path, text.encode())
     return check(answer)
 

@@ -179,6 +179,16 @@ def test_a_damaged_or_foreign_file_is_computed_again(tmp_path, damage, caplog):
     assert path.read_text() == whole
 
 
+def test_a_kept_noise_multiplier_that_was_edited_by_hand_is_not_used_and_its_file_is_named(tmp_path, caplog):
+    question = {"target_epsilon": 1.0, "sample_rate": 0.05, "steps": 20, "delta": 1e-5}
+    first = cached_calibration(tmp_path, **question)
+    (path,) = tmp_path.iterdir()
+    path.write_text(path.read_text().replace(f'"answer": {first}', f'"answer": {first / 2}'))
+    assert str(first / 2) in path.read_text()
+    assert cached_calibration(tmp_path, **question) == first
+    assert f"{path} is damaged or foreign (its answer was edited" in caplog.text
+
+
 def test_another_version_of_an_accountant_asks_again(tmp_path, computed, monkeypatch):
     cached_account(tmp_path, **QUESTION)
     monkeypatch.setattr("dpexp.accounting.version", lambda name: f"other {name}")
