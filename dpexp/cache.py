@@ -7,17 +7,22 @@ import json
 import logging
 import os
 import shutil
+import socket
 import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 log = logging.getLogger(__name__)
 
 
 class DiskFullError(OSError):
     """Not enough room for a file. The message says how much is needed and how much is free."""
+
+
+class TakenError(RuntimeError):
+    """Another process holds a claim. The message is what it wrote about itself; empty if it has not yet."""
 
 
 def digest(value: Any, length: int = 16) -> str:
@@ -86,3 +91,42 @@ def locked(path: Path) -> Iterator[bool]:
     path.parent.mkdir(parents=True, exist_ok=True)
     with (path.parent / f".{path.name}.lock").open("a") as file:
         yield _lock(file.fileno(), path)
+
+
+@contextmanager
+def claimed(path: Path) -> Iterator[None]:
+    """Hold a lock file that names this process; refuse at once, without waiting, while another process holds it.
+
+    The lock is the operating system's and ends with its holder, so a file that a killed process left behind blocks
+    nobody. Where the file system has no locks nothing is refused.
+    Raises: TakenError.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    file = _claim(path)
+    try:
+        yield
+    finally:
+        path.unlink(missing_ok=True)  # before the lock ends: whoever comes next makes a file of its own
+        file.close()
+
+
+def _claim(path: Path) -> IO[str]:
+    """The lock file, open and locked, with this process named in it."""
+    while True:
+        file = path.open("a+")
+        try:
+            fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            file.seek(0)
+            holder = file.read().strip()
+            file.close()
+            raise TakenError(holder) from None
+        except OSError:
+            log.warning("%s: no locks on this file system; do not start two sweeps here at once", path.parent)
+        if path.exists() and os.path.samestat(os.fstat(file.fileno()), path.stat()):
+            break
+        file.close()  # its last holder removed it between our opening and our locking
+    file.truncate(0)
+    file.write(f"process {os.getpid()} on {socket.gethostname()}")
+    file.flush()
+    return file

@@ -7,11 +7,12 @@ therefore complete, several processes may write to one folder, and a sweep that 
 import json
 import math
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from dpexp.cache import write_atomic
+from dpexp.cache import TakenError, claimed, write_atomic
 from dpexp.config import ConfigError
 
 FORMAT = 1
@@ -96,3 +97,20 @@ def require_writable(folder: Path) -> None:
         raise ConfigError(f"output_dir: cannot create {folder} ({error}); choose another output_dir") from error
     if not os.access(folder, os.W_OK):
         raise ConfigError(f"output_dir: cannot write to {folder}; choose another output_dir")
+
+
+@contextmanager
+def sole_writer(folder: Path) -> Iterator[None]:
+    """Hold a results folder while a study runs: two at once would train the same runs twice.
+
+    Raises: ConfigError, at once, where the folder cannot be written or another process holds it.
+    """
+    require_writable(folder)
+    try:
+        with claimed(folder / ".lock"):
+            yield
+    except TakenError as error:
+        raise ConfigError(
+            f"{folder} is in use by another sweep ({error or 'another process'}). Wait for it or stop it, then give "
+            f"the same command again; or give this experiment a name of its own, for example name={folder.name}_2"
+        ) from None

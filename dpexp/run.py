@@ -49,7 +49,6 @@ def train_grid(config: Config, console: Console) -> list[Path]:
     runs = grid.expand(config, task)
     context = record.Context(config=config, task=task, candidates=len(runs))
     stored = results.read(folder)
-    results.require_writable(folder)
     results.check_settings(folder, context.settings, stored)
 
     done = {r["run_id"] for r in stored}
@@ -91,8 +90,9 @@ STUDIES = {"dpsgd": train_grid, "theory": simulate_theory, "selective": release_
 
 
 def execute(config: Config, console: Console) -> list[Path]:
-    """The whole pipeline of an algorithm; returns the paths of its tables and figures."""
-    return STUDIES[config.algorithm.name](config, console)
+    """The whole pipeline of an algorithm, alone in its results folder; returns the paths of its tables and figures."""
+    with results.sole_writer(Path(config.output_dir) / "results" / config.study):
+        return STUDIES[config.algorithm.name](config, console)
 
 
 def _write_status(status: str, **details: object) -> None:

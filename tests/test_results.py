@@ -1,7 +1,11 @@
 import json
 import math
+import os
+import subprocess
+import sys
 
 import pytest
+from conftest import ROOT
 
 from dpexp import results
 from dpexp.config import ConfigError
@@ -77,3 +81,42 @@ def test_a_folder_that_cannot_be_made_is_named_before_training(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(ConfigError, match="output_dir: cannot create"):
         results.require_writable(tmp_path / "file" / "results")
+
+
+@pytest.fixture
+def holder(tmp_path):
+    """Another process that holds the folder `study`."""
+    code = (
+        "import sys, time; from pathlib import Path; from dpexp import results\n"
+        "with results.sole_writer(Path(sys.argv[1])): print('held', flush=True); time.sleep(600)"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-c", code, str(tmp_path / "study")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as started:
+        assert started.stdout.readline() == "held\n"
+        yield started
+        started.kill()
+
+
+def test_a_second_sweep_in_one_folder_is_refused_at_once_and_told_who_is_there_and_the_way_out(holder, tmp_path):
+    refusal = rf"study is in use by another sweep \(process {holder.pid} on \S+\).*name=study_2"
+    for _ in range(2):
+        with pytest.raises(ConfigError, match=refusal), results.sole_writer(tmp_path / "study"):
+            pytest.fail("two writers")
+    with results.sole_writer(tmp_path / "another study"):
+        pass
+
+
+def test_what_a_killed_sweep_left_behind_blocks_nobody(holder, tmp_path):
+    holder.kill()
+    holder.wait()
+    assert (tmp_path / "study" / ".lock").exists()
+    with results.sole_writer(tmp_path / "study"):
+        assert (tmp_path / "study" / ".lock").read_text().startswith(f"process {os.getpid()} on ")
+
+
+def test_jobs_of_one_process_hold_a_folder_one_after_the_other_and_leave_nothing(tmp_path):
+    for _ in range(2):
+        with pytest.raises(RuntimeError, match="a job fails"), results.sole_writer(tmp_path / "study"):
+            raise RuntimeError("a job fails")
+    assert list((tmp_path / "study").iterdir()) == []

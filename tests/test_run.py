@@ -195,6 +195,19 @@ def test_other_settings_cannot_slip_into_a_finished_study(finished):
     assert numbers(folder) == before
 
 
+def test_a_second_sweep_in_one_results_folder_ends_with_one_clear_line_before_it_loads_data(tmp_path):
+    with results.sole_writer(tmp_path / "outputs" / "results" / "clipnorm"):
+        refused, other = run(tmp_path), run(tmp_path, *ONE_RUN, "name=other")
+    printed = " ".join((refused.stdout + refused.stderr).split())
+    assert refused.returncode == 2
+    assert f"is in use by another sweep (process {os.getpid()} on " in printed
+    assert "name=clipnorm_2" in printed
+    assert "Traceback" not in printed
+    assert "clouds" not in printed
+    assert numbers(tmp_path) == {}
+    assert other.returncode == 0, other.stdout + other.stderr
+
+
 def test_a_multirun_goes_on_after_a_job_that_fails_and_later_jobs_give_the_numbers_of_one_alone(finished, tmp_path):
     failed = run(
         tmp_path, "-m", "seeds=[0]", "name=first,second,third", "train.batch_size=24,4096", "train.non_private=false"

@@ -217,7 +217,6 @@ def train_selective(config: Config, console: Console) -> Path:
     folder = Path(config.output_dir) / "results" / config.study
     by_method = load_features(config, console)
     runs = expand(config, by_method)
-    results.require_writable(folder)
     stored = results.read(folder)
     refuse_mixtures(folder, runs, next(iter(by_method.values())).dataset, stored)
     done = {record["run_id"] for record in stored}
