@@ -2,8 +2,10 @@
 
 from typing import Any
 
+from dpexp.selective.caveats import HIDDEN
+
 ACCOUNTS = {"paper": 2.9, "naive": 2.5, "A": 2.6, "B": 2.7, "C": 4.31234, "odometer": 4.0}
-FORMULAS = ("paper", "naive")
+FORMULAS = ("paper", "naive", "odometer")
 TEST = {
     "scaling_bound": 6.0,
     "saturation": 11.0,
@@ -23,7 +25,7 @@ def account(name: str, epsilon: float | str | None, **changes: Any) -> dict[str,
         "epsilon": epsilon,
         "delta": 1e-5,
         "certificate": epsilon is not None and name not in FORMULAS,
-        "hypotheses": [f"what {name} assumes"],
+        "hypotheses": [f"what {name} assumes", *([HIDDEN] if name == "A" else [])],
         "note": "",
     }
     return made | changes

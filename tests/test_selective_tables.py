@@ -171,8 +171,8 @@ def test_numbers_of_trials_that_are_known_rule_out_account_a():
     (group,) = groups([record()])
     assert group.certified(counts_public=False) == ("A", 2.6)
     assert group.certified(counts_public=True) == ("B", 2.7)
-    (odometer,) = groups([record(accounts=[account("odometer", 2.0), account("naive", 1.0)])])
-    assert odometer.certified(counts_public=False) is None
+    (formulas,) = groups([record(accounts=[account("odometer", 2.0), account("naive", 1.0)])])
+    assert formulas.certified(counts_public=False) is None
 
 
 def test_findings_give_the_true_epsilon_and_the_account_that_certifies_it():
@@ -222,8 +222,7 @@ def test_footnotes_are_the_records_own_hypotheses_with_what_is_special_to_a_meth
     runs = [record(**both), record(method="dpsgd", variant="", accounts=[account("B", 2.5, hypotheses=["shared"])])]
     notes = footnotes.notes(groups(runs))
     (of_b,) = [note for note in notes if note.startswith("B:")]
-    assert "not peer reviewed" in of_b
-    assert "Assumes shared. For DPSR-CG, sound also own to the test." in of_b
+    assert "Assumes shared. DPSR-CG, sound: assumes also own to the test." in of_b
     assert not any("medians" in note or "Trial counts" in note for note in notes)
 
 

@@ -4,14 +4,15 @@ import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from dpexp.selective import ledger, renyi
+from dpexp.selective.caveats import HIDDEN, NOT_REVIEWED
 from dpexp.selective.ledger import Release
 
-NOT_REVIEWED = "derived here, reviewed and checked numerically, not peer reviewed"
 ADJACENCY = "one training example is added or removed"
 RESTORED = "rejected updates leave no trace in weights or optimizer"
 POISSON = "every trial draws its own Poisson sample, empty ones included"
-HIDDEN = "how many trials were made, and how long they took, stays hidden, this record included"
 FEW_ORDERS = (1.5, 2, 3, 4, 6, 8, 12, 16, 24, 32)  # of the odometer, which pays for every order it may choose from
 
 
@@ -56,12 +57,12 @@ def _no(name: str, ran: Ran, note: str) -> Epsilon:
     return Epsilon(name=name, epsilon=None, delta=ran.release.delta, certificate=False, note=f"no certificate: {note}")
 
 
-def _total(ran: Ran, once: Callable[[Release], object], count: int, delta: float | None = None) -> float:
+def _total(ran: Ran, once: Callable[[Release], np.ndarray], count: int, delta: float | None = None) -> float:
     """Epsilon of `count` times a Renyi cost, with what is released once."""
     if ran.release.noise_multiplier == 0:
         return math.inf
-    per, release = once(ran.release), ran.release
-    return renyi.epsilon(release.fixed + count * per, release.delta if delta is None else delta)  # type: ignore[operator]
+    release = ran.release
+    return renyi.epsilon(release.fixed + count * once(release), release.delta if delta is None else delta)
 
 
 def _obstacle(ran: Ran) -> str | None:

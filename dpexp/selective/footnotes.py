@@ -2,20 +2,14 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from dpexp.selective.groups import COUNTS_SECRET, NO_BOUND, Group, method_title
+from dpexp.selective.caveats import NOT_COVERED
+from dpexp.selective.groups import Group, method_title
 from dpexp.selective.layout import ACCOUNT_NAMES
 
-DERIVED = ("A", "B")
-NOT_REVIEWED = "Derived here, reviewed and checked numerically, not peer reviewed."
 COUNTS = (
     "Trial counts stand in the stored records and in this table: account A holds only for whoever sees neither, so "
     "for a reader of this table B and C are what is left."
 )
-NOT_COVERED = {
-    "noisy_statistics": "The clipping thresholds of the noisy feature statistics are medians of the training data, "
-    "taken without privacy; no account covers them.",
-    "tokens": "The vocabulary is chosen by the training data's word counts without privacy; no account covers it.",
-}
 
 
 def notes(groups: Sequence[Group]) -> tuple[str, ...]:
@@ -24,10 +18,11 @@ def notes(groups: Sequence[Group]) -> tuple[str, ...]:
     known = [name for name in ACCOUNT_NAMES if any(name in group.accounts for group in private)]
     others = sorted({name for group in private for name in group.accounts} - {*known})
     found = [_of_account(name, private) for name in (*known, *others)]
-    if any(name in COUNTS_SECRET for name in known):
+    if any(account.hides_counts for group in private for account in group.accounts.values()):
         found.append(COUNTS)
-    features = {group.settings.get(key) for group in private for key in ("normalisation", "extractor")}
-    return tuple([*found, *(text for name, text in NOT_COVERED.items() if name in features)])
+    inputs = {group.settings.get(key) for group in private for key in ("normalisation", "extractor")}
+    open_ends = [text for name, text in NOT_COVERED.items() if name in inputs]
+    return (*found, *(f"No account covers {text}." for text in open_ends))
 
 
 def _of_account(name: str, groups: Sequence[Group]) -> str:
@@ -40,9 +35,7 @@ def _of_account(name: str, groups: Sequence[Group]) -> str:
         for texts, said in ((by_method, account.hypotheses), (remarks, account.notes)):
             known = texts.setdefault(method, [])
             known += [sentence for sentence in said if sentence not in known]
-    parts = [NOT_REVIEWED] if name in DERIVED else []
-    parts += ["At the number of trials that was reached, which nobody fixed in advance."] if name in NO_BOUND else []
-    parts += _shared_and_own("Assumes", by_method) + _shared_and_own("", remarks)
+    parts = _shared_and_own("Assumes", by_method) + _shared_and_own("", remarks)
     return f"{ACCOUNT_NAMES.get(name, name)}: {' '.join(parts) or 'No hypotheses are stored.'}"
 
 
@@ -56,8 +49,8 @@ def _shared_and_own(lead: str, by_method: Mapping[str, list[str]]) -> list[str]:
         if rest:
             own.setdefault(rest, []).append(method)
     found = [f"{lead} {_joined(shared)}.".strip()] if shared else []
-    word = "also " if shared and lead else ""
-    return found + [f"For {'; '.join(methods)} {word}{rest}." for rest, methods in own.items()]
+    word = f"{lead.lower()} {'also ' if shared else ''}" if lead else ""
+    return found + [f"{'; '.join(methods)}: {word}{rest}." for rest, methods in own.items()]
 
 
 def _joined(sentences: Iterable[str]) -> str:

@@ -7,11 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from dpexp.results import Record
+from dpexp.selective.caveats import HIDDEN
 
 STUDY = "selective"  # the study whose runs fill the paper's rows
 BETA_STUDY = "selective_beta"  # studies of Figures 3 and 4: they stop early, so their accuracies are of no table
-COUNTS_SECRET = frozenset({"A"})  # accounts that no longer hold for who knows how many trials were run
-NO_BOUND = frozenset({"odometer"})  # accounts at a number of trials that was not fixed in advance
 METHODS = {
     "dpsr_cg": "DPSR-CG",
     "dpsr_cg_no_release": "DPSR-CG (w/o selective release)",
@@ -44,6 +43,11 @@ class Account:
     certificate: bool
     hypotheses: tuple[str, ...]
     notes: tuple[str, ...]
+
+    @property
+    def hides_counts(self) -> bool:
+        """Whether it no longer holds for who knows how many trials were run."""
+        return HIDDEN in self.hypotheses
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,11 +95,10 @@ class Group:
 
         counts_public: whether it must hold for who knows the numbers of trials, which these records tell.
         """
-        out = NO_BOUND | (COUNTS_SECRET if counts_public else frozenset())
         found = [
             (account.epsilon, name)
             for name, account in self.accounts.items()
-            if name not in out and account.certificate and account.epsilon is not None
+            if account.certificate and account.epsilon is not None and not (counts_public and account.hides_counts)
         ]
         finite = [(epsilon, name) for epsilon, name in found if math.isfinite(epsilon)]
         return (min(finite)[1], min(finite)[0]) if finite else None

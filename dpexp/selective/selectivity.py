@@ -1,8 +1,9 @@
 """How far the noisy test of DPSR-CG can tell good candidates from bad ones, whatever the data."""
 
-import math
 from collections.abc import Mapping
 from typing import Any
+
+from dpexp.selective.theorems import Acceptance
 
 
 def pass_rates(test: Mapping[str, Any]) -> tuple[float, float]:
@@ -11,15 +12,9 @@ def pass_rates(test: Mapping[str, Any]) -> tuple[float, float]:
     test: a record's constants, of which threshold, clip_range and std are read. A candidate's gap is clipped to
     +-clip_range before noise of standard deviation std is added, so no candidate lies outside these two.
     """
-    threshold, clip_range, std = (float(test[name]) for name in ("threshold", "clip_range", "std"))
-    return _above(threshold + clip_range, std), _above(threshold - clip_range, std)
-
-
-def _above(level: float, std: float) -> float:
-    """P(std * N(0, 1) > level)."""
-    if std == 0 or math.isinf(level):
-        return float(level < 0)
-    return math.erfc(level / std / math.sqrt(2)) / 2
+    names = ("threshold", "clip_range", "std")
+    gap = Acceptance(**{name: float(test[name]) for name in names}, sensitivity=0.0, signed=False)
+    return gap.smallest, gap.largest
 
 
 def largest_good_share(good_share: float, worst: float, best: float) -> float:

@@ -3,7 +3,8 @@
 import math
 from collections.abc import Sequence
 
-from dpexp.selective.accounts import HIDDEN, Epsilon, certified
+from dpexp.selective.accounts import Epsilon, certified
+from dpexp.selective.caveats import HIDDEN, NOT_COVERED
 from dpexp.selective.runs import Run
 
 
@@ -52,11 +53,8 @@ def _not_covered(run: Run) -> list[str]:
         "the number of training examples and the sample rate",
         "a noise source that is not cryptographic",
     ]
-    if run.normalisation == "noisy_statistics":
-        clauses.insert(0, "the medians that bound the channel statistics, which were computed without privacy")
-    if run.net == "rnn":
-        clauses.insert(0, "the vocabulary, which was computed from the training texts without privacy")
-    return clauses
+    inputs = (run.normalisation, "tokens" if run.net == "rnn" else "")
+    return [text for name, text in NOT_COVERED.items() if name in inputs] + clauses
 
 
 def statement(run: Run, accounts: Sequence[Epsilon]) -> str:
