@@ -1,5 +1,6 @@
 """From a recipe to runs: budgets, effective batches, identities and refusals."""
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -8,6 +9,7 @@ from conftest import compose_config
 
 from dpexp.config import ConfigError
 from dpexp.features import Examples, Features
+from dpexp.nets import NETS
 from dpexp.selective import ledger
 from dpexp.selective.ledger import acceptance
 from dpexp.selective.planning import expand
@@ -16,17 +18,20 @@ from dpexp.selective.runs import LABELS
 SIZE = {"mnist": 60_000, "fashion_mnist": 60_000, "imdb": 25_000}
 
 
-def make_features(n):
-    rows = Examples(x=torch.empty(n, 0), y=torch.empty(n, dtype=torch.int64))
+def make_features(n, width, classes):
+    """Features of these sizes that take no memory."""
+    rows = Examples(x=torch.empty(1, 1).expand(n, width), y=torch.empty(1, dtype=torch.int64).expand(n))
     return Features(
-        dataset="d", extractor="e", train=rows, test=rows, num_classes=10, source="made here", digest=f"rows-{n}"
+        dataset="d", extractor="e", train=rows, test=rows, num_classes=classes, source="made here", digest=f"rows-{n}"
     )
 
 
 def planned(data, methods, *overrides):
     listed = "[" + ",".join(methods) + "]"
     config = compose_config("+sweep=selective", f"dataset={data}", f"selective.methods={listed}", *overrides)
-    return expand(config, dict.fromkeys(methods, make_features(SIZE[data])))
+    nets = {method: NETS[config.selective.recipes[method].net]("tanh") for method in methods}
+    sizes = {method: (math.prod(net.input_shape), net.classes) for method, net in nets.items()}
+    return expand(config, {method: make_features(SIZE[data], *sizes[method]) for method in methods})
 
 
 @pytest.mark.parametrize(
@@ -133,3 +138,16 @@ def test_fewer_updates_than_the_budget_allows_keep_the_budgets_trials():
     (run,) = planned("imdb", ["dpsr_cg"], "dp.target_epsilon=[3]", "selective.max_accepted=10")
     assert run.mechanism.steps == 10
     assert ledger.cap_failure(run.release, 10, run.max_trials) < 1e-9
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("selective.recipes.dpsgd.net=cnn", "net must be one of scatter_cnn_28, .*; got 'cnn'"),
+        ("selective.recipes.dpsgd.net=rnn", "rnn takes 80 numbers and tells 2 classes apart, but d .e. has 784 and 10"),
+    ],
+)
+def test_a_network_that_cannot_read_the_data_is_refused_before_training(override, message):
+    config = compose_config("+sweep=selective", "dataset=mnist", "selective.methods=[dpsgd]", override)
+    with pytest.raises(ConfigError, match=message):
+        expand(config, {"dpsgd": make_features(60_000, 784, 10)})

@@ -7,9 +7,11 @@ from dpexp.accounting import resolve_delta
 from dpexp.algorithms.dpsr_cg import Test
 from dpexp.algorithms.dpsur import LossTest
 from dpexp.config import Config, ConfigError
+from dpexp.config_checks import one_of
 from dpexp.config_selective import Recipe
 from dpexp.features import Features
 from dpexp.mechanism import Mechanism
+from dpexp.nets import NETS
 from dpexp.selective import ledger
 from dpexp.selective.ledger import Release, acceptance
 from dpexp.selective.runs import Run
@@ -40,6 +42,7 @@ class Request:
 
     @property
     def noise_multiplier(self) -> float:
+        """Of the gradient sum, at the target epsilon."""
         return self.recipe.at("noise_multiplier", self.target_epsilon)
 
 
@@ -159,6 +162,18 @@ def _run(asked: Request, config: Config, features: Features, seed: int) -> Run:
     return replace(draft, mechanism=replace(draft.mechanism, steps=steps), max_trials=most)
 
 
+def _require_fit(name: str, recipe: Recipe, features: Features) -> None:
+    """Refuse a network that cannot read a data set, before anything is trained. Raises: ConfigError."""
+    where = f"selective.recipes.{name}.net"
+    net = NETS[one_of(where, recipe.net, tuple(NETS))](recipe.activation)
+    takes, width = math.prod(net.input_shape), features.train.x.shape[1]
+    if (takes, net.classes) != (width, features.num_classes):
+        raise ConfigError(
+            f"{where}={recipe.net} takes {takes} numbers and tells {net.classes} classes apart, but {features.dataset} "
+            f"({features.extractor}) has {width} and {features.num_classes}; choose another net or extractor"
+        )
+
+
 def expand(config: Config, features_of: dict[str, Features]) -> list[Run]:
     """Every run of the study: methods x targets x thresholds x seeds, each once.
 
@@ -168,6 +183,7 @@ def expand(config: Config, features_of: dict[str, Features]) -> list[Run]:
     for name in config.selective.methods:
         method = name.removesuffix(PUBLISHED)
         features, recipe = features_of[name], config.selective.recipes[name]
+        _require_fit(name, recipe, features)
         n = len(features.train)
         for target in config.dp.target_epsilon if method != "non_private" else (math.inf,):
             for beta in config.selective.beta if method == "dpsr_cg" else (0.0,):
