@@ -29,11 +29,9 @@ LOSS_NOISE = {
 def make_release(**changes):
     """Plain DP-SGD on MNIST."""
     values = dict(
-        method="dpsgd",
         published=False,
         sample_rate=1024 / 60_000,
         noise_multiplier=2.0,
-        clip_norm=1.0,
         coded_sensitivity=1.0,
         test=None,
         loss_test=None,
@@ -63,11 +61,9 @@ def dpsr_cg(data="mnist", target=1, test_changes=None, **changes):
     """DPSR-CG as paper S plans it, without the cost of statistics."""
     sigma = SIGMA[data][target - 1]
     test = make_test(sigma, **(test_changes or {}))
-    draft = make_release(method="dpsr_cg", noise_multiplier=sigma, test=test)
+    draft = make_release(noise_multiplier=sigma, test=test)
     batch = math.floor(BATCH[data] / draft.acceptance.inflation)
-    return make_release(
-        **(dict(method="dpsr_cg", noise_multiplier=sigma, test=test, sample_rate=batch / N[data]) | changes)
-    )
+    return make_release(**(dict(noise_multiplier=sigma, test=test, sample_rate=batch / N[data]) | changes))
 
 
 def as_published(data, target, **changes):
@@ -86,11 +82,9 @@ def dpsur(sigma=2.0, sigma_v=1.3, validation=256, n=60_000, batch=1024, stored=F
         validation_batch=validation, loss_bound=1e-3, threshold=-1e-3, std=2e-3 * sigma_v, stored_loss=stored
     )
     values = dict(
-        method="dpsur",
         published=stored,
         noise_multiplier=sigma,
         sample_rate=batch / n,
-        clip_norm=0.1,
         loss_test=test,
         validation_rate=validation / n,
         validation_noise=sigma_v,

@@ -28,7 +28,7 @@ class Seen:
 class Linear:
     """Softmax regression without bias: the smallest thing with the interface of a network."""
 
-    input_shape = (INPUTS,)
+    input_shape, classes = (INPUTS,), CLASSES
 
     def __init__(self, activation):
         pass
@@ -101,7 +101,7 @@ def make_run(**changes):
         scaling_bound=0.5,
         test=make_metric_test(),
         loss_test=None,
-        validation_noise=0.0,
+        validation_noise=1.3,
         max_trials=400,
         quality_rows=0,
         target_epsilon=1.0,

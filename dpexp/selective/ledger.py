@@ -39,11 +39,9 @@ class Release:
     multiplier of noisy channel statistics, None without them.
     """
 
-    method: str
     published: bool
     sample_rate: float
     noise_multiplier: float
-    clip_norm: float
     coded_sensitivity: float
     test: Test | None
     loss_test: LossTest | None

@@ -1,5 +1,6 @@
 """One run of the selective-release study: everything that can change its number, and labels."""
 
+import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from functools import cached_property, partial
@@ -50,6 +51,11 @@ class Run:
     delta: float
     budget_by: str
 
+    def __post_init__(self) -> None:
+        loss = self.loss_test
+        sized = loss is None or math.isclose(loss.std, 2 * loss.loss_bound * self.validation_noise)
+        assert sized, "the noise of DPSUR's test is the one that is accounted"
+
     @property
     def as_published(self) -> bool:
         """Whether the run follows the published code where that differs from its paper."""
@@ -70,11 +76,9 @@ class Run:
         """What its accounts need to know of the run."""
         m, published = self.mechanism, self.scaling == "scaled_as_published"
         return Release(
-            method=self.method,
             published=self.as_published,
             sample_rate=m.sample_rate,
             noise_multiplier=m.noise_multiplier,
-            clip_norm=m.clip_norm,
             coded_sensitivity=max(1.0, self.scaling_bound / m.clip_norm) if published else 1.0,
             test=self.test,
             loss_test=self.loss_test,

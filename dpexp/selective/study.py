@@ -112,6 +112,10 @@ class Bars:
             highlight=False,
         )
 
+    def failed(self, run: Run, error: BaseException) -> None:
+        """Say at once which run failed and why; the others go on."""
+        self._console.print(f"[red]failed[/red]: {run.name} seed {run.seed}: {type(error).__name__}: {error}")
+
 
 @dataclass(frozen=True, kw_only=True)
 class Work:
@@ -171,6 +175,7 @@ def train_all(runs: Sequence[Run], work: Work, folder: Path) -> None:
                 run, error = futures[future], future.exception()
                 if error is not None:
                     errors.append(error)
+                    work.bars.failed(run, error)
                     continue
                 record, walk = future.result()
                 records.write_log(folder / "trials", run, walk)
@@ -188,20 +193,16 @@ def train_all(runs: Sequence[Run], work: Work, folder: Path) -> None:
         raise errors[0]
 
 
-def _cell(dataset: str, method: str, variant: str, target: float | None, threshold: float | str | None) -> tuple:
-    return dataset, method, variant, target, threshold
-
-
 def refuse_mixtures(folder: Path, runs: Sequence[Run], dataset: str, stored: Sequence[results.Record]) -> None:
     """Refuse runs that would share a cell of a table with stored ones of other settings. Raises: ConfigError."""
     known = {}
     for record in stored:
         threshold = record["mechanism"].get("test", {}).get("threshold")
         names = record["dataset"], record["method"], record["variant"]
-        known[_cell(*names, record["privacy"]["target_epsilon"], threshold)] = record
+        known[*names, record["privacy"]["target_epsilon"], threshold] = record
     for run in runs:
         threshold = results.encode(run.test.threshold) if run.test else None
-        have = known.get(_cell(dataset, run.method, run.variant, run.target_epsilon, threshold))
+        have = known.get((dataset, run.method, run.variant, run.target_epsilon, threshold))
         wanted = results.encode(records.settings(run))
         differing = [key for key in wanted if have and have[key] != wanted[key]]
         if have and differing:

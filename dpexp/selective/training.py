@@ -18,9 +18,8 @@ from dpexp.nets import Net, Params
 from dpexp.sampling import Noise, generator, poisson_batch, torch_generator
 from dpexp.selective.runs import Run
 from dpexp.selective.walk import Walk, restore, save
-from dpexp.train import Interrupted
+from dpexp.train import CHECKPOINT_SECONDS, Interrupted
 
-CHECKPOINT_SECONDS = 15.0  # at most this much work is lost to a kill
 EVALUATION_ROWS = 1000
 
 
