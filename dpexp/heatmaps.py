@@ -99,6 +99,8 @@ def draw(rates: pd.DataFrame) -> Figure:
             ax.set_title(budget(epsilon), loc="left")
         axes[0].set_ylabel("learning rate $\\eta$")
         label = x_label(rates, " $\\tau$")
+        if len(budgets) == 1:  # narrower than the line is long
+            label = label.replace(", and", ",\nand")
         figure.supxlabel(f"{label}\n{MARKS}", fontsize=9)
         bar = figure.colorbar(image, ax=list(axes), extend="min", aspect=40, pad=0.01)
         bar.set_label("test accuracy (%)")

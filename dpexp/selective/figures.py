@@ -158,7 +158,7 @@ def accuracy(shown: Sequence[Group], ax: Axes) -> Axes:
             deviation = None if math.isnan(group.std) else group.std
             ax.errorbar(certified[1], group.mean, deviation, color=colour, marker=marker, markersize=5, linestyle="")
     ax.xaxis.set_major_locator(MaxNLocator(integer=True))
-    ax.set_xlim(left=0)
+    ax.set_xlim(0, 1.07 * ax.dataLim.x1)  # room for the markers at the largest epsilon
     ax.set(xlabel="$\\varepsilon$", ylabel="test accuracy (%)")
     return ax
 
