@@ -34,9 +34,12 @@ def workers(config: Config) -> int:
 
 @contextmanager
 def one_thread_each(count: int) -> Iterator[ThreadPoolExecutor]:
-    """A pool of workers whose torch calls stay on the worker's own core; the global setting is restored."""
+    """A pool of workers whose torch calls stay on the worker's own core; the global setting is restored.
+
+    One thread even for a single worker: a matrix product that two threads share may round differently.
+    """
     before = torch.get_num_threads()
-    torch.set_num_threads(max(1, before // count))
+    torch.set_num_threads(1)
     try:
         with ThreadPoolExecutor(count) as pool:
             yield pool
