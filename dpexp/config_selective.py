@@ -111,6 +111,7 @@ class SelectiveConfig:
     reference: str = "noisy"  # dpsr_cg, sound: noisy | same_batch | raw (no certificate)
     reference_noise: float | None = None  # noise multiplier of the published reference; null: max(20, 5 sigma_t)
     beta: Any = 3.0  # dpsr_cg: the threshold is beta * clip_norm; a list gives a run for each
+    learning_rate: Any = None  # null: each recipe's own; a list gives a run of every method for each
     max_trials: int | None = None  # null: so many that reaching them has probability below 1e-6
     max_accepted: int | None = None  # stop early, for a study of the first updates; the budget then is not used up
     evaluations: int = 50  # how often a run is evaluated on the test set
@@ -133,6 +134,8 @@ class SelectiveConfig:
             number("selective.reference_noise", self.reference_noise, float, *POSITIVE)
         rule = ("a number (inf and -inf included)", lambda v: not math.isnan(v))
         self.beta = numbers("selective.beta", self.beta, float, *rule)
+        given = [] if self.learning_rate is None else self.learning_rate
+        self.learning_rate = numbers("selective.learning_rate", given, float, *POSITIVE)
         for name in ("max_trials", "max_accepted"):
             if getattr(self, name) is not None:
                 number(f"selective.{name}", getattr(self, name), int, *COUNT)

@@ -17,6 +17,11 @@ from dpexp.config import ConfigError
 
 FORMAT = 1
 Record = dict[str, Any]
+FEATURES_DIFFER = (
+    ". Equal settings give other features where the data, the libraries or the processor differ (by rounding, for "
+    "example): to go on with the stored study copy its features_dir from the machine that ran it; to compute all of "
+    "it afresh give another output_dir"
+)
 
 
 class ResultsError(ValueError):
@@ -80,13 +85,18 @@ def check_settings(folder: Path, settings: Record, stored: Iterable[Record]) -> 
         have = record["settings"]
         if any(have[key] != wanted[key] for key in ("dataset", "extractor", "model")):
             continue
-        differing = [key for key in wanted if have.get(key) != wanted[key]]
-        if differing:
-            raise ConfigError(
-                f"{folder} holds runs with {', '.join(f'{key}={have.get(key)}' for key in differing)}; this "
-                f"experiment has {', '.join(f'{key}={wanted[key]}' for key in differing)}. One table cannot mix "
-                f"them: give this experiment a name of its own, for example name={folder.name}_2"
-            )
+        refuse_mixture(folder, "runs", have, wanted)
+
+
+def refuse_mixture(folder: Path, runs: str, have: Record, wanted: Record) -> None:
+    """Refuse to add to a study runs whose settings differ from those of its stored `runs`. Raises: ConfigError."""
+    differing = [key for key in wanted if have.get(key) != wanted[key]]
+    if differing:
+        raise ConfigError(
+            f"{folder} holds {runs} with {', '.join(f'{key}={have.get(key)}' for key in differing)}; this study has "
+            f"{', '.join(f'{key}={wanted[key]}' for key in differing)}. One table cannot mix them: give this study a "
+            f"name of its own, for example name={folder.name}_2{FEATURES_DIFFER if 'features' in differing else ''}"
+        )
 
 
 def require_writable(folder: Path) -> None:

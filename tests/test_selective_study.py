@@ -1,5 +1,6 @@
 import json
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -169,6 +170,23 @@ def test_runs_of_other_settings_cannot_enter_a_cell_of_the_table(configured):
     ):
         run(configured("selective.recipes.dpsr_cg.learning_rate=0.25", methods=("dpsr_cg",)))
     assert len(run(configured("seeds=[0,1]", methods=("dpsr_cg",)))[0]) == 2
+
+
+def test_every_method_runs_at_every_learning_rate_that_is_tried(configured):
+    grid = ("selective.learning_rate=[0.25,0.5]", "name=rates")
+    records, _ = run(configured(*grid, methods=("dpsr_cg", "dpsgd")))
+    tried = sorted((record["method"], record["learning_rate"]) for record in records)
+    assert tried == [("dpsgd", 0.25), ("dpsgd", 0.5), ("dpsr_cg", 0.25), ("dpsr_cg", 0.5)]
+    wider = ("selective.learning_rate=[0.5,1.0]", "name=rates")
+    assert len(run(configured(*wider, methods=("dpsr_cg",)))[0]) == 5
+
+
+def test_other_features_are_refused_with_what_may_have_changed_them(configured, monkeypatch):
+    run(configured(methods=("dpsgd",)))
+    rounded = replace(tiny_features(), digest="e" * 16)
+    monkeypatch.setattr("dpexp.features.load", lambda config, progress=None: rounded)
+    with pytest.raises(ConfigError, match=r"holds dpsgd with features=dddd.*processor differ.*another output_dir"):
+        run(configured(methods=("dpsgd",)))
 
 
 def test_a_batch_larger_than_the_data_set_is_refused(configured):

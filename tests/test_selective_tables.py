@@ -134,6 +134,21 @@ def test_other_studies_variants_and_stopping_rules_never_fill_a_row_of_the_paper
     assert len(shown) == 3
 
 
+def test_a_run_that_two_studies_share_fills_the_papers_row_and_stands_in_the_other_study():
+    shared = [record(0.86, run_id="same"), record(0.86, run_id="same", study="selective_rates")]
+    shown = [row for row in beside.rows(REFERENCE, groups(shared)) if row.group is not None]
+    assert [(row.table, row.variant) for row in shown] == [(3, "sound"), (3, "sound, study selective_rates")]
+
+
+def test_findings_tell_the_best_of_several_learning_rates_and_that_it_was_chosen():
+    rates = [record(a, study="selective_rates", learning_rate=r) for a, r in ((0.86, 0.1), (0.885, 0.4), (0.85, 0.8))]
+    found = found_in(rates)
+    assert "accuracy by learning rate (selective_rates): 0.1: 86.00, 0.4: 88.50, 0.8: 85.00." in found
+    assert "The best, 0.4: 88.50 % (1 seed), ε ≤ 2.70 by account B" in found
+    assert "chosen by test accuracy" in found
+    assert "by learning rate" not in found_in(rates[:1])
+
+
 def test_of_two_settings_that_fit_a_row_none_is_picked_and_both_are_named():
     runs = [record(0.80), record(0.82, learning_rate=0.3)]
     rows = beside.rows(REFERENCE, groups(runs))

@@ -16,13 +16,14 @@ MINUS = "\N{MINUS SIGN}"
 
 
 def findings(groups: Sequence[Group], reference: pd.DataFrame) -> dict[str, list[str]]:
-    """Sentences by data set, for those that ran in the paper's setting, as published, or to a true epsilon."""
+    """Sentences by data set: runs in the paper's setting, as published, to a true epsilon, over learning rates."""
     found = {}
     for dataset in sorted({group.dataset for group in groups}, key=place):
         own = [g for g in groups if g.dataset == dataset and (g.fills_the_paper or _as_published(g))]
         by_account = [g for g in groups if g.dataset == dataset and g.settings["budget_by"] != "paper"]
         printed = reference[(reference["dataset"] == dataset) & (reference["metric"] == "accuracy")]
-        said = _left(own, printed) + _by_account(by_account)
+        tried = [g for g in groups if g.dataset == dataset and g.study != STUDY]
+        said = _left(own, printed) + _by_account(by_account) + _learning_rates(tried)
         if own:
             said += [*_selection(own, printed), *_selectivity(own), *_published(own), *_ended_early(own)]
         if said:
@@ -81,6 +82,26 @@ def _by_account(groups: Iterable[Group]) -> list[str]:
         for g in sorted(groups, key=lambda group: -group.target_epsilon)
         if not math.isnan(g.target_epsilon)
     ]
+
+
+def _learning_rates(groups: Iterable[Group]) -> list[str]:
+    """Every grid of learning rates that ran beside the paper's setting, and its best."""
+    found: dict[tuple, dict[float, Group]] = {}
+    for group in groups:
+        rest = repr({**group.settings, "learning_rate": None})
+        key = group.study, group.method, group.variant, group.target_epsilon, rest
+        found.setdefault(key, {})[group.settings["learning_rate"]] = group
+    said = []
+    for (study, method, variant, epsilon, _), tried in found.items():
+        if len(tried) > 1:
+            best = max(tried, key=lambda rate: tried[rate].mean)
+            listed = ", ".join(f"{rate:g}: {number(tried[rate].mean, tried[rate].std)}" for rate in sorted(tried))
+            said.append(
+                f"{method_title(method, variant)}, stated ε = {epsilon:g}, accuracy by learning rate ({study}): "
+                f"{listed}. The best, {best:g}: {_percent(tried[best])}, {_certificates(tried[best])}; chosen by test "
+                "accuracy, which no ε here covers."
+            )
+    return said
 
 
 def _percent(group: Group) -> str:

@@ -113,7 +113,8 @@ def method_title(method: str, variant: str = "") -> str:
 def groups(records: Iterable[Record]) -> list[Group]:
     """All groups, the studies of beta left out, in a fixed order: data set, method, variant, budget, settings."""
     found: dict[str, list[Record]] = {}
-    unique = {record["run_id"]: record for record in records if not record["study"].startswith(BETA_STUDY)}
+    wanted = (record for record in records if not record["study"].startswith(BETA_STUDY))
+    unique = {(record["study"], record["run_id"]): record for record in wanted}  # two studies may share a run
     for record in unique.values():
         key = json.dumps(
             [*_identity(record), record["features"], _settings(record), record["mechanism"]], sort_keys=True

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass, replace
+from itertools import product
 
 from dpexp.accounting import resolve_delta
 from dpexp.algorithms.dpsr_cg import Test
@@ -39,6 +40,7 @@ class Request:
     delta: float
     target_epsilon: float
     beta: float
+    learning_rate: float
 
     @property
     def noise_multiplier(self) -> float:
@@ -130,7 +132,7 @@ def _draft(asked: Request, config: Config, features: Features, seed: int) -> Run
         normalisation=recipe.normalisation,
         statistics_noise=recipe.statistics_noise,
         optimizer=recipe.optimizer,
-        learning_rate=recipe.learning_rate,
+        learning_rate=asked.learning_rate,
         seed=seed,
         mechanism=Mechanism(
             n=asked.n,
@@ -175,7 +177,7 @@ def _require_fit(name: str, recipe: Recipe, features: Features) -> None:
 
 
 def expand(config: Config, features_of: dict[str, Features]) -> list[Run]:
-    """Every run of the study: methods x targets x thresholds x seeds, each once.
+    """Every run of the study: methods x targets x thresholds x learning rates x seeds, each once.
 
     features_of: by method, because methods differ in what they train on. Raises: ConfigError.
     """
@@ -186,7 +188,10 @@ def expand(config: Config, features_of: dict[str, Features]) -> list[Run]:
         _require_fit(name, recipe, features)
         n = len(features.train)
         for target in config.dp.target_epsilon if method != "non_private" else (math.inf,):
-            for beta in config.selective.beta if method == "dpsr_cg" else (0.0,):
+            for beta, rate in product(
+                config.selective.beta if method == "dpsr_cg" else (0.0,),
+                config.selective.learning_rate or (recipe.learning_rate,),
+            ):
                 asked = Request(
                     method=method,
                     variant="as_published" if name.endswith(PUBLISHED) else "sound" if method in TWO_SIDED else "",
@@ -195,6 +200,7 @@ def expand(config: Config, features_of: dict[str, Features]) -> list[Run]:
                     delta=resolve_delta(config.dp.delta, n),
                     target_epsilon=target,
                     beta=beta,
+                    learning_rate=rate,
                 )
                 runs += [_run(asked, config, features, seed) for seed in config.seeds]
     return list({run.run_id: run for run in runs}.values())

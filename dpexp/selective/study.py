@@ -11,7 +11,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedCo
 from rich.table import Table
 
 from dpexp import features, results
-from dpexp.config import Config, ConfigError
+from dpexp.config import Config
 from dpexp.features import Features, bar
 from dpexp.selective import records
 from dpexp.selective.accounts import Ran, accounts
@@ -107,8 +107,9 @@ class Bars:
         """One line for a finished run."""
         target = "" if run.target_epsilon is None else f" ε = {run.target_epsilon:g}"
         self._console.print(
-            f"{run.name}{target} seed {run.seed}: {100 * record['test_accuracy']:.2f} % after {record['accepted']:,} "
-            f"updates of {record['trials']:,} trials, {record['status']}, {record['seconds']:.0f} s",
+            f"{run.name}{target} η = {run.learning_rate:g} seed {run.seed}: {100 * record['test_accuracy']:.2f} % "
+            f"after {record['accepted']:,} updates of {record['trials']:,} trials, {record['status']}, "
+            f"{record['seconds']:.0f} s",
             highlight=False,
         )
 
@@ -193,24 +194,25 @@ def train_all(runs: Sequence[Run], work: Work, folder: Path) -> None:
         raise errors[0]
 
 
-def refuse_mixtures(folder: Path, runs: Sequence[Run], dataset: str, stored: Sequence[results.Record]) -> None:
-    """Refuse runs that would share a cell of a table with stored ones of other settings. Raises: ConfigError."""
-    known = {}
-    for record in stored:
-        threshold = record["mechanism"].get("test", {}).get("threshold")
-        names = record["dataset"], record["method"], record["variant"]
-        known[*names, record["privacy"]["target_epsilon"], threshold] = record
+def refuse_mixtures(folder: Path, runs: Sequence[Run], stored: Sequence[results.Record], tuned: bool) -> None:
+    """Refuse runs that would share a cell of a table with stored ones of other settings.
+
+    stored: of the same data set. tuned: whether learning rates are tried, each then has a cell. Raises: ConfigError.
+    """
+
+    def cell(method: str, variant: str, target: float | None, settings: results.Record) -> tuple[object, ...]:
+        threshold = settings["mechanism"].get("test", {}).get("threshold")
+        return method, variant, target, threshold, settings["learning_rate"] if tuned else None
+
+    known = {
+        cell(record["method"], record["variant"], record["privacy"]["target_epsilon"], record): record
+        for record in stored
+    }
     for run in runs:
-        threshold = results.encode(run.test.threshold) if run.test else None
-        have = known.get((dataset, run.method, run.variant, run.target_epsilon, threshold))
         wanted = results.encode(records.settings(run))
-        differing = [key for key in wanted if have and have[key] != wanted[key]]
-        if have and differing:
-            raise ConfigError(
-                f"{folder} holds {run.name} with {', '.join(f'{key}={have[key]}' for key in differing)}; this study "
-                f"has {', '.join(f'{key}={wanted[key]}' for key in differing)}. One table cannot mix them: give "
-                f"this study a name of its own, for example name={folder.name}_2"
-            )
+        have = known.get(cell(run.method, run.variant, run.target_epsilon, wanted))
+        if have:
+            results.refuse_mixture(folder, run.name, have, wanted)
 
 
 def train_selective(config: Config, console: Console) -> Path:
@@ -219,7 +221,9 @@ def train_selective(config: Config, console: Console) -> Path:
     by_method = load_features(config, console)
     runs = expand(config, by_method)
     stored = results.read(folder)
-    refuse_mixtures(folder, runs, next(iter(by_method.values())).dataset, stored)
+    dataset = next(iter(by_method.values())).dataset
+    of_it = [record for record in stored if record["dataset"] == dataset]
+    refuse_mixtures(folder, runs, of_it, tuned=bool(config.selective.learning_rate))
     done = {record["run_id"] for record in stored}
     console.print(plan_table(runs, done))
     missing = [run for run in runs if run.run_id not in done]
