@@ -129,10 +129,14 @@ def a_once(release: Release) -> np.ndarray:
     return np.array(_theorem_a(release.sample_rate, sigma, release.acceptance.ratios))
 
 
+@lru_cache(maxsize=64)
+def _counts(sample_rate: float, test: theorems.Acceptance) -> tuple[float, ...]:
+    return tuple(theorems.counts(order, sample_rate, test) for order in renyi.ORDERS)
+
+
 def b_once(release: Release) -> np.ndarray:
     """Theorem B at every order."""
-    test, rate = release.acceptance, release.sample_rate
-    return a_once(release) + np.array([theorems.counts(order, rate, test) for order in renyi.ORDERS])
+    return a_once(release) + np.array(_counts(release.sample_rate, release.acceptance))
 
 
 def trial_parts(release: Release) -> list[tuple[float, float]]:

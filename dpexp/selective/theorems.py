@@ -17,17 +17,19 @@ its own divergence is added.
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import partial
 
 import numpy as np
-from scipy.special import gammaln, logsumexp
+from scipy.special import gammaln, logsumexp, ndtr, ndtri
 from scipy.stats import norm
 
 STEP, REACH = 0.005, 12.0  # of the quadrature, in standard deviations
 SMALLEST_SIGMA = 0.05  # below it the quadrature is too coarse, and the bound is left out: infinity
 LARGEST_LOG = 700.0  # e to the power of it is still a double
-GRID = 2001  # acceptance probabilities at which the divergence of the counts is compared
+CELLS, HALVINGS = 64, 60  # of the acceptance probabilities between which the counts' divergence is bounded
+PRECISION, NEGLIGIBLE = 1e-3, 1e-12  # of that bound: relative, and in nats
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -178,16 +180,37 @@ def geometric(order: float, p: np.ndarray, other: np.ndarray) -> np.ndarray:
     return np.where(p == other, 0.0, found)
 
 
-@lru_cache(maxsize=8)
-def _acceptances(sample_rate: float, test: Acceptance) -> tuple[np.ndarray, list[np.ndarray]]:
-    """Acceptance without the record [k], and the extremes with it [k]: at both ends, the kinks and many in between."""
+def _with_record(u: np.ndarray, sample_rate: float, test: Acceptance, rises: bool) -> np.ndarray:
+    """The extreme acceptance probability with the record, elementwise, where it is u without; grows with u."""
     q, c = sample_rate, test.moved / test.std
-    kinks = [norm.sf(norm.isf(end) + shift) for end, shift in ((test.smallest, -c), (test.largest, c))]
-    u = np.sort([*np.linspace(test.smallest, test.largest, GRID), *np.clip(kinks, test.smallest, test.largest)])
-    others = [(1 - q) * u + q * np.maximum(norm.sf(norm.isf(u) + c), test.smallest)]
-    if test.signed:
-        others.append((1 - q) * u + q * np.minimum(norm.sf(norm.isf(u) - c), test.largest))
-    return u, others
+    if rises:
+        return (1 - q) * u + q * np.minimum(ndtr(ndtri(u) + c), test.largest)
+    return (1 - q) * u + q * np.maximum(ndtr(ndtri(u) - c), test.smallest)
+
+
+def _either_way(order: float, p: np.ndarray, other: np.ndarray) -> np.ndarray:
+    """The larger divergence of the counts of two acceptance probabilities, elementwise."""
+    return np.maximum(geometric(order, p, other), geometric(order, other, p))
+
+
+def _largest_divergence(order: float, edges: np.ndarray, extreme: Callable[[np.ndarray], np.ndarray]) -> float:
+    """An upper bound, tight to PRECISION, of the divergence between u and extreme(u) for all u between the edges.
+
+    The divergence of a one-parameter exponential family grows as either parameter moves away from the other, and
+    extreme(u) grows with u: within a cell no pair is farther apart than its corners. Cells whose corners exceed what
+    their edges reach are halved.
+    """
+    left, right, reached = edges[:-1], edges[1:], 0.0
+    for _ in range(HALVINGS):
+        first, last = extreme(left), extreme(right)
+        reached = max(reached, *(float(_either_way(order, *p).max()) for p in ((left, first), (right, last))))
+        most = reached * (1 + PRECISION) + NEGLIGIBLE
+        open_ = np.maximum(_either_way(order, left, last), _either_way(order, right, first)) > most
+        if not open_.any():
+            return most
+        middle = (left[open_] + right[open_]) / 2
+        left, right = np.concatenate([left[open_], middle]), np.concatenate([middle, right[open_]])
+    return math.inf
 
 
 def counts(order: float, sample_rate: float, test: Acceptance) -> float:
@@ -195,15 +218,19 @@ def counts(order: float, sample_rate: float, test: Acceptance) -> float:
 
     With u the acceptance probability without the record, the one with it lies between (1-q) u + q h(u) and u (or its
     mirror image above u, if a record may raise d), where h is the acceptance probability after the largest shift:
-    h is convex, so this holds by Jensen for every law of the batch. The divergence is compared on a grid of u that
-    holds both ends and the kinks of h and its mirror image. Infinite without noise, unless all batches fare the same.
+    h is convex, so this holds by Jensen for every law of the batch. Infinite without noise, unless all batches fare
+    the same.
     """
     if test.inflation == 1:
         return 0.0
     if math.isinf(test.inflation) or test.smallest == 0:
         return math.inf
-    u, others = _acceptances(sample_rate, test)
-    return max(float(np.maximum(geometric(order, v, u), geometric(order, u, v)).max()) for v in others)
+    edges = np.linspace(test.smallest, test.largest, CELLS + 1)
+    ways = (False, True) if test.signed else (False,)
+    return max(
+        _largest_divergence(order, edges, partial(_with_record, sample_rate=sample_rate, test=test, rises=rises))
+        for rises in ways
+    )
 
 
 def bound_b(order: float, sample_rate: float, sigma: float, test: Acceptance) -> float:
