@@ -22,7 +22,7 @@ from omegaconf.errors import OmegaConfBaseException
 from dpexp.config_checks import COUNT, POSITIVE, ConfigError, finite_positive, number, numbers, one_of
 from dpexp.config_model import ModelConfig
 from dpexp.config_privacy import PrivateClipConfig
-from dpexp.config_selective import SelectiveConfig
+from dpexp.config_selective import SELECTIVE_METHODS, Recipe, SelectiveConfig
 from dpexp.config_sources import DatasetConfig, ExtractorConfig
 
 NOISE_MODES = ("independent", "shared")
@@ -247,7 +247,10 @@ def check_keys(overrides: Sequence[str]) -> None:
 
     Raises: ConfigError.
     """
-    known = _keys(Config)
+    known = [
+        *_keys(Config),
+        *(key for method in SELECTIVE_METHODS for key in _keys(Recipe, f"selective.recipes.{method}.")),
+    ]
     for override in overrides:
         key, equals, value = override.partition("=")
         if equals and value.startswith("~"):

@@ -112,6 +112,7 @@ def test_an_unknown_group_choice_lists_the_known_ones():
         ("train.epoch=3", "train.epochs"),
         ("sweep=clipnorm", r"\+sweep"),
         ("seed=1", "seeds"),
+        ("selective.recipes.dpsgd.batchsize=1", "selective.recipes.dpsgd.batch_size"),
     ],
 )
 def test_a_misspelt_key_gets_the_closest_known_one(override, suggestion):
@@ -123,6 +124,7 @@ def test_known_keys_and_hydras_own_pass():
     check_keys(
         ["+sweep=clipnorm", "dp.clip_norm=1", "dataset=fashion_mnist", "hydra.verbose=true", "-m", "~dp", "++a.b=1"]
     )
+    check_keys(["selective.recipes.dpsur.learning_rate=1", "selective.recipes.dpsgd.extractor.batch_size=8"])
 
 
 def test_the_study_name_tells_apart_what_must_not_share_a_folder():
