@@ -9,6 +9,7 @@ from rich.progress import BarColumn, TextColumn, TimeElapsedColumn, TimeRemainin
 from rich.progress import Progress as Bar
 from rich.table import Table
 
+from dpexp.console import marked
 from dpexp.grid import Program, Run
 from dpexp.results import Record
 
@@ -94,7 +95,5 @@ class Progress:
     def failed(self, program: Program, error: BaseException) -> None:
         """Say at once which runs failed and why; the others go on."""
         first = program.runs[0]
-        self._console.print(
-            f"[red]failed[/red]: {len(program.runs)} runs of seed {first.seed}, {first.mechanism.steps} steps: "
-            f"{type(error).__name__}: {error}"
-        )
+        which = f"{len(program.runs)} runs of seed {first.seed}, {first.mechanism.steps} steps"
+        self._console.print(marked("failed", "red", f": {which}: {type(error).__name__}: {error}"))

@@ -17,6 +17,7 @@ from dpexp import config as configuration
 from dpexp import features, figures, grid, record, results, tables, theory_figures, theory_runs
 from dpexp.cache import DiskFullError, write_atomic
 from dpexp.config import Config, ConfigError
+from dpexp.console import marked, plain_console
 from dpexp.data import DataError
 from dpexp.features import bar
 from dpexp.progress import Progress, plan_table
@@ -54,7 +55,7 @@ def train_grid(config: Config, console: Console) -> list[Path]:
     done = {r["run_id"] for r in stored}
     console.print(plan_table(runs, done))
     if config.noise == "shared":
-        console.print(f"[bold yellow]warning:[/bold yellow] {SHARED_NOISE}", highlight=False)
+        console.print(marked("warning:", "bold yellow", f" {SHARED_NOISE}"))
     programs = grid.missing(grid.pack(runs, grid.runs_per_program(config, task)), done)
     shown = Progress(console, config.study, programs, finished=sum(run.run_id in done for run in runs))
     train_all(programs, context, folder, shown, mirror)
@@ -105,9 +106,7 @@ def _fail(error: Exception, console: Console) -> None:
     """Report a job's error at once. Alone, the program ends; in a multirun the other jobs go on."""
     _write_status("failed", error=f"{type(error).__name__}: {error}")
     expected = isinstance(error, EXPECTED_ERRORS)
-    console.print(
-        f"[bold red]error:[/bold red] {error}" if expected else "[bold red]failed[/bold red]", highlight=False
-    )
+    console.print(marked(*("error:", "bold red", f" {error}") if expected else ("failed", "bold red", "")))
     if not expected or HydraConfig.get().mode == RunMode.MULTIRUN:
         raise error
     sys.exit(2)
@@ -116,7 +115,7 @@ def _fail(error: Exception, console: Console) -> None:
 @hydra.main(config_path=CONF, config_name="config", version_base="1.3")
 def _job(composed: DictConfig) -> None:
     """One Hydra job: run a composed configuration and say how it ended."""
-    console = Console()
+    console = plain_console()
     try:
         paths = execute(configuration.load(composed), console)
     except (Interrupted, KeyboardInterrupt):  # in training, or before and after it

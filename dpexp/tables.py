@@ -10,13 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-from rich.console import Console, Group, RenderableType
+from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from dpexp import aggregate, comparison
 from dpexp.aggregate import Record
 from dpexp.cache import write_atomic
+from dpexp.console import plain_console
 from dpexp.panels import Entry, Panel, not_run, number, panels
 from dpexp.recommend import recommendations
 from dpexp.verdicts import verdicts
@@ -235,7 +236,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Print a study's table and write its files."""
     folder, output = arguments("Rebuild a study's tables from its stored results (no training).", argv)
     records = stored(folder)
-    console = Console()
+    console = plain_console()
     console.print(terminal(build(records, folder.name)[1]))
     for path in write(records, output, folder.name):
         console.print(f"wrote {path}", soft_wrap=True)

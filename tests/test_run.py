@@ -145,7 +145,7 @@ def test_ctrl_c_outside_training_ends_as_quietly(tmp_path):
     )
     environment = {**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}"}
     stopped = subprocess.run(
-        [sys.executable, "-c", script, *SMALL],
+        [sys.executable, "-c", script, *SMALL, "extractor.mean=[a,b]"],
         cwd=tmp_path,
         env=environment,
         capture_output=True,
@@ -154,6 +154,7 @@ def test_ctrl_c_outside_training_ends_as_quietly(tmp_path):
     )
     assert stopped.returncode == 130, stopped.stderr
     assert "Traceback" not in stopped.stderr
+    assert "'extractor.mean=[a,b]'" in stopped.stdout  # not taken for a style and left out
     status = next((tmp_path / "outputs" / "logs").rglob("status.json"))
     assert json.loads(status.read_text())["status"] == "interrupted"
 

@@ -17,6 +17,7 @@ from dpexp import config as configuration
 from dpexp import features
 from dpexp.cache import DiskFullError
 from dpexp.config import Config, ConfigError
+from dpexp.console import plain_console
 from dpexp.data import DataError
 from dpexp.features import bar, store
 
@@ -80,7 +81,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--rebuild", action="store_true", help="extract again")
     parser.add_argument("overrides", nargs="*", help="settings as for dpexp.run, for example dataset=mnist")
     options = parser.parse_intermixed_args(arguments)
-    console = Console(stderr=True)
+    console = plain_console(stderr=True)
     logging.basicConfig(level=logging.WARNING, format="%(message)s")
     try:
         config = configuration.compose(options.overrides, CONF)

@@ -12,6 +12,7 @@ from rich.table import Table
 
 from dpexp import features, results
 from dpexp.config import Config
+from dpexp.console import marked
 from dpexp.features import Features, bar
 from dpexp.selective import records
 from dpexp.selective.accounts import Ran, accounts
@@ -115,7 +116,8 @@ class Bars:
 
     def failed(self, run: Run, error: BaseException) -> None:
         """Say at once which run failed and why; the others go on."""
-        self._console.print(f"[red]failed[/red]: {run.name} seed {run.seed}: {type(error).__name__}: {error}")
+        said = f": {run.name} seed {run.seed}: {type(error).__name__}: {error}"
+        self._console.print(marked("failed", "red", said))
 
 
 @dataclass(frozen=True, kw_only=True)

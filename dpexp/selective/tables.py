@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from rich.console import Console
 from rich.console import Group as Lines
 from rich.markdown import Markdown
 
 from dpexp.cache import write_atomic
+from dpexp.console import plain_console
 from dpexp.paper_tables import output_dir
 from dpexp.reference import selective_tables
 from dpexp.results import Record
@@ -94,7 +94,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Print the tables and write their files from the stored results."""
     output = output_dir(__doc__, argv)
     records = read(output / "results")
-    console = Console()
+    console = plain_console()
     console.print(terminal(records))
     for path in write(records, output / "tables"):
         console.print(f"wrote {path}", soft_wrap=True)
