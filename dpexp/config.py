@@ -197,6 +197,8 @@ class Config:
         self.dp.check()
         self.train.check()
         self.selective.check()
+        if self.algorithm.name == "selective":
+            self._check_selective()
         rule = ("a whole number >= 0", lambda v: v >= 0)
         self.seeds = numbers("seeds", self.seeds, int, *rule)
         if not self.seeds:
@@ -216,10 +218,29 @@ class Config:
                 f"model.name={self.model.name}; give fixed dp.clip_norm instead"
             )
 
+    def _check_selective(self) -> None:
+        """What the study of paper S needs of the other sections."""
+        if not self.selective.methods:
+            raise ConfigError("selective.methods must name at least one method, got none")
+        if self.dp.target_epsilon is None:
+            raise ConfigError(
+                "paper S's runs need dp.target_epsilon, got null: their noise multipliers are those of "
+                "selective.recipes.<method>.noise_multiplier"
+            )
+        if self.selective.learning_rate and self.study == "selective":
+            raise ConfigError(
+                "selective.learning_rate tries several settings, and the study `selective` shows one of each method: "
+                "give this study a name of its own, for example name=selective_rates"
+            )
+
     @property
     def study(self) -> str:
-        """The study's name, extended by every choice that must not share a results folder with the default one."""
-        parts = [self.name]
+        """The study's name, extended by every choice that must not share a results folder with the default one.
+
+        The tables of paper S find their studies by name.
+        """
+        of_paper_s = self.algorithm.name == "selective" and not self.name.startswith("selective")
+        parts = [f"selective_{self.name}" if of_paper_s else self.name]
         parts += [self.select_on] if self.select_on != "test" else []
         parts += [f"{self.noise}_noise"] if self.noise != "independent" else []
         parts += [self.engine] if self.engine != "packed" else []
@@ -249,6 +270,7 @@ def check_keys(overrides: Sequence[str]) -> None:
     """
     known = [
         *_keys(Config),
+        "recipe",
         *(key for method in SELECTIVE_METHODS for key in _keys(Recipe, f"selective.recipes.{method}.")),
     ]
     for override in overrides:
@@ -257,7 +279,7 @@ def check_keys(overrides: Sequence[str]) -> None:
             raise ConfigError(f"{override}: ~ is not expanded there; write {key}=$HOME{value[1:]}")
         if equals and re.fullmatch(r"[A-Za-z_.]+", key) and not key.startswith("hydra.") and key not in known:
             close = difflib.get_close_matches(key, [*known, "+sweep"], n=1)
-            hint = f"did you mean {close[0]}?" if close else f"known keys: {', '.join(known)}"
+            hint = f"did you mean {close[0]}?" if close else "--cfg job prints all of them"
             raise ConfigError(f"{key} is not a key of the configuration; {hint}")
 
 

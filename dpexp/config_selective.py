@@ -57,15 +57,13 @@ class Recipe:
     def at(self, name: str, target_epsilon: float | None) -> float:
         """The value of a setting that may be a table by target epsilon. Raises: ConfigError."""
         given = getattr(self, name)
-        rule = ("a finite number >= 0", lambda v: math.isfinite(v) and v >= 0)
         table = given if isinstance(given, Mapping) else {target_epsilon: given}
-        table = {epsilon: number(f"selective.recipes: {name}", value, float, *rule) for epsilon, value in table.items()}
         if target_epsilon not in table:
             raise ConfigError(
                 f"selective.recipes: {name} has no entry for dp.target_epsilon={target_epsilon:g}, only for "
                 f"{', '.join(f'{e:g}' for e in table)}; add one or give a single number"
             )
-        return table[target_epsilon]
+        return float(table[target_epsilon])
 
 
 def _recipe(method: str, given: Mapping[str, Any]) -> Recipe:
@@ -79,6 +77,10 @@ def _recipe(method: str, given: Mapping[str, Any]) -> Recipe:
     for key in ("extractor", "net"):
         if key not in given:
             raise ConfigError(f"selective.recipes.{method} must name its {key}")
+    if not isinstance(given["extractor"], Mapping):
+        raise ConfigError(
+            f"selective.recipes.{method}.extractor must be a section such as {{name: raw}}, got {given['extractor']!r}"
+        )
     try:
         extractor = ExtractorConfig(**given["extractor"])
     except TypeError as error:
@@ -92,6 +94,10 @@ def _recipe(method: str, given: Mapping[str, Any]) -> Recipe:
         number(f"{where}.{name}", getattr(recipe, name), int, *COUNT)
     for name in ("learning_rate", "scaling_bound", "saturation", "metric_bound", "loss_bound", "statistics_noise"):
         number(f"{where}.{name}", getattr(recipe, name), float, *POSITIVE)
+    for name in ("noise_multiplier", "validation_noise"):
+        value = getattr(recipe, name)
+        for entry in value.values() if isinstance(value, Mapping) else [value]:
+            number(f"{where}.{name}", entry, float, "a finite number >= 0", lambda v: math.isfinite(v) and v >= 0)
     if method != "non_private":
         number(f"{where}.clip_norm", recipe.clip_norm, float, *POSITIVE)
     if recipe.saturation < recipe.scaling_bound:
@@ -124,9 +130,10 @@ class SelectiveConfig:
         self.recipes = {name: _recipe(name, recipe) for name, recipe in self.recipes.items()}
         for method in self.methods:
             if method not in self.recipes:
+                known = f"only for {', '.join(self.recipes)}" if self.recipes else "and for no other method"
                 raise ConfigError(
-                    f"selective.methods names {method}, for which selective.recipes has no settings, only for "
-                    f"{', '.join(self.recipes) or 'none'}; choose recipe=<data set> or add them"
+                    f"selective.methods names {method}, for which selective.recipes has no settings, {known}; choose "
+                    "one of conf/recipe, for example recipe=mnist for grey images of 28 x 28, or write one"
                 )
         one_of("selective.budget_by", self.budget_by, BUDGETS)
         one_of("selective.reference", self.reference, REFERENCES)

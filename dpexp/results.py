@@ -90,13 +90,24 @@ def check_settings(folder: Path, settings: Record, stored: Iterable[Record]) -> 
 
 def refuse_mixture(folder: Path, runs: str, have: Record, wanted: Record) -> None:
     """Refuse to add to a study runs whose settings differ from those of its stored `runs`. Raises: ConfigError."""
-    differing = [key for key in wanted if have.get(key) != wanted[key]]
-    if differing:
+    found = dict(_differences(have, wanted))
+    if found:
         raise ConfigError(
-            f"{folder} holds {runs} with {', '.join(f'{key}={have.get(key)}' for key in differing)}; this study has "
-            f"{', '.join(f'{key}={wanted[key]}' for key in differing)}. One table cannot mix them: give this study a "
-            f"name of its own, for example name={folder.name}_2{FEATURES_DIFFER if 'features' in differing else ''}"
+            f"{folder} holds {runs} with {', '.join(f'{key}={stored}' for key, (stored, _) in found.items())}; this "
+            f"study has {', '.join(f'{key}={asked}' for key, (_, asked) in found.items())}. One table cannot mix them: "
+            f"give this study a name of its own, for example name={folder.name}_2"
+            f"{FEATURES_DIFFER if 'features' in found else ''}"
         )
+
+
+def _differences(have: Record, wanted: Record, section: str = "") -> Iterator[tuple[str, tuple[Any, Any]]]:
+    """Every key of `wanted`, with its section's name, whose value differs: (stored, wanted)."""
+    for key, asked in wanted.items():
+        stored = have.get(key)
+        if isinstance(asked, dict) and isinstance(stored, dict):
+            yield from _differences(stored, {**dict.fromkeys(stored), **asked}, f"{section}{key}.")
+        elif stored != asked:
+            yield section + key, (stored, asked)
 
 
 def require_writable(folder: Path) -> None:

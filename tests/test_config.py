@@ -120,10 +120,16 @@ def test_a_misspelt_key_gets_the_closest_known_one(override, suggestion):
         check_keys([override])
 
 
+def test_a_key_that_is_like_no_other_gets_a_short_hint():
+    with pytest.raises(ConfigError, match="zzz is not a key of the configuration; --cfg job prints all of them$"):
+        check_keys(["zzz=1"])
+
+
 def test_known_keys_and_hydras_own_pass():
     check_keys(
         ["+sweep=clipnorm", "dp.clip_norm=1", "dataset=fashion_mnist", "hydra.verbose=true", "-m", "~dp", "++a.b=1"]
     )
+    check_keys(["recipe=mnist"])
     check_keys(["selective.recipes.dpsur.learning_rate=1", "selective.recipes.dpsgd.extractor.batch_size=8"])
 
 

@@ -75,7 +75,7 @@ def test_labels_are_no_part_of_a_runs_identity_and_all_else_is():
     (run,) = planned("imdb", ["dpsr_cg"], "dp.target_epsilon=[3]")
     relabelled = replace(run, target_epsilon=7.0, delta=1e-6, budget_by="C")
     assert relabelled.run_id == run.run_id
-    assert set(LABELS) == {"target_epsilon", "delta", "budget_by"}
+    assert set(LABELS) == {"target_epsilon", "delta", "budget_by", "budget_updates"}
     for change in (
         {"seed": 9},
         {"max_trials": run.max_trials + 1},
@@ -120,7 +120,8 @@ def test_a_run_is_planned_by_the_account_that_is_chosen():
             r"batch_size=1024 over rho = inf",
         ),
         (["dpsgd"], ["selective.recipes.dpsgd.noise_multiplier=0"], "allows dpsgd no update; raise it or"),
-        (["dpsur"], ["selective.recipes.dpsur.validation_noise=0"], "allows dpsur no update; raise it or"),
+        (["dpsur"], ["selective.recipes.dpsur.validation_noise=0"], "no update; raise it or .*: .*validation_noise"),
+        (["dpsgd"], ["selective.recipes.dpsgd.noise_multiplier=1e9"], "a billion updates and more; lower it or"),
     ],
 )
 def test_what_cannot_be_planned_is_refused_with_the_way_out(methods, overrides, message):
@@ -132,6 +133,19 @@ def test_a_number_of_trials_lets_a_test_that_never_accepts_run():
     (run,) = planned("imdb", ["dpsr_cg"], "dp.target_epsilon=[3]", "selective.beta=inf", "selective.max_trials=50")
     assert run.max_trials == 50
     assert run.release.smallest_acceptance == 0
+
+
+def test_budgets_whose_runs_a_cap_makes_one_are_refused():
+    caps = ("selective.max_accepted=2", "selective.recipes.dpsgd.noise_multiplier=2")
+    with pytest.raises(ConfigError, match=r"target_epsilon=1 and 2 plan the same run of dpsgd: 2 updates of at most 2"):
+        planned("imdb", ["dpsgd"], *caps)
+
+
+def test_a_cap_of_updates_is_one_of_trials_where_every_trial_is_accepted():
+    (run,) = planned("imdb", ["dpsgd"], "dp.target_epsilon=[3]", "selective.max_accepted=2", "selective.max_trials=9")
+    assert (run.mechanism.steps, run.max_trials, run.budget_updates, run.capped) == (2, 2, 295, True)
+    (whole,) = planned("imdb", ["dpsgd"], "dp.target_epsilon=[3]", "selective.max_accepted=900")
+    assert (whole.mechanism.steps, whole.max_trials, whole.capped) == (295, 295, False)
 
 
 def test_fewer_updates_than_the_budget_allows_keep_the_budgets_trials():

@@ -181,6 +181,18 @@ def test_every_method_runs_at_every_learning_rate_that_is_tried(configured):
     assert len(run(configured(*wider, methods=("dpsr_cg",)))[0]) == 5
 
 
+def test_a_stored_run_does_not_answer_for_another_budget(configured):
+    capped = ("selective.max_accepted=2", "selective.max_trials=2")
+    (stored,), _ = run(configured(*capped, methods=("dpsgd",)))
+    assert (stored["status"], stored["accepted"]) == ("capped", 2)
+    for other, said in (
+        ("dp.delta=1e-9", r"holds dpsgd with delta=0.0001; this study has delta=1e-09"),
+        ("dp.target_epsilon=[4]", r"holds dpsgd with target_epsilon=2.0; this study has target_epsilon=4.0"),
+    ):
+        with pytest.raises(ConfigError, match=said):
+            run(configured(*capped, other, methods=("dpsgd",)))
+
+
 def test_other_features_are_refused_with_what_may_have_changed_them(configured, monkeypatch):
     run(configured(methods=("dpsgd",)))
     rounded = replace(tiny_features(), digest="e" * 16)
@@ -190,5 +202,5 @@ def test_other_features_are_refused_with_what_may_have_changed_them(configured, 
 
 
 def test_a_batch_larger_than_the_data_set_is_refused(configured):
-    with pytest.raises(ConfigError, match=r"dpsgd: batch_size=500 over rho = 1, .* the 200 training examples"):
+    with pytest.raises(ConfigError, match=r"dpsgd: batch_size=500 must lie between 1 and the 200 training ex"):
         run(configured("selective.recipes.dpsgd.batch_size=500", methods=("dpsgd",)))

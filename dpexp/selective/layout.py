@@ -28,7 +28,7 @@ IN_BRACKETS = "In brackets the paper's."
 OURS = (
     "Test accuracy in percent of the last released model, mean ± sample standard deviation over seeds (no ± for one "
     f"seed). {IN_BRACKETS} Columns are the stated ε; what it really is stands in the table of accounts. "
-    "Settings are those of conf/recipe; how they were chosen is outside ε."
+    "The published settings stand in conf/recipe, those of a run in its record; how they were chosen is outside ε."
 )
 FORMULAS_NOTE = (
     "A number in brackets is what a formula gives, but no bound of what ran; `no certificate`: no bound is known. "

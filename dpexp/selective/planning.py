@@ -1,6 +1,7 @@
 """Configuration -> [Run]: how many updates a budget allows, and at most how many trials they may take."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 
@@ -13,7 +14,7 @@ from dpexp.config_selective import Recipe
 from dpexp.features import Features
 from dpexp.mechanism import Mechanism
 from dpexp.nets import NETS
-from dpexp.selective import ledger
+from dpexp.selective import ledger, renyi
 from dpexp.selective.ledger import Release, acceptance
 from dpexp.selective.runs import Run
 
@@ -33,6 +34,7 @@ TWO_SIDED = ("dpsr_cg", "dpsr_cg_no_release", "dpsur", "dpsur_same_scaling")  # 
 class Request:
     """One cell of the study before its budget is known."""
 
+    name: str  # of the method, with its variant
     method: str
     variant: str
     recipe: Recipe
@@ -79,30 +81,43 @@ def _loss_test(asked: Request) -> LossTest:
 
 
 def _budget(asked: Request, release: Release, config: Config) -> tuple[int, int]:
-    """(accepted updates, trials at most) of a cell. Raises: ConfigError for a budget that has no account or no room."""
-    by, chosen = config.selective.budget_by, config.selective
+    """(accepted updates, trials at most) that a cell's budget allows. Raises: ConfigError for no account or no room."""
+    by = config.selective.budget_by
     certified = not release.published and (release.loss_test is None or by == "C")
     if by != "paper" and not certified:
         raise ConfigError(
-            f"selective.budget_by={by} has no account for {asked.method}"
-            f"{'_as_published' if release.published else ''}; use budget_by=paper"
+            f"selective.budget_by={by} has no account for {asked.name}; use budget_by=paper"
             f"{'' if release.published else ' or C'} or leave the method out"
         )
     if by != "paper" and release.test is not None and release.test.reference == "raw":
         raise ConfigError(f"selective.budget_by={by} needs selective.reference=noisy or same_batch, got raw")
     steps, most = ledger.budget(release, by, asked.target_epsilon)
     if not steps:
+        test = "" if release.loss_test is None else ", validation_noise (or a smaller validation_batch)"
         raise ConfigError(
-            f"dp.target_epsilon={asked.target_epsilon:g} by account {by} allows {asked.method} no update; raise it or "
-            "selective.recipes' noise_multiplier"
+            f"dp.target_epsilon={asked.target_epsilon:g} by account {by} allows {asked.name} no update; raise it or "
+            f"selective.recipes.{asked.name}: noise_multiplier{test}"
         )
+    if steps >= renyi.MOST:
+        raise ConfigError(
+            f"dp.target_epsilon={asked.target_epsilon:g} by account {by} allows {asked.name} a billion updates and "
+            f"more; lower it or selective.recipes.{asked.name}.noise_multiplier={asked.noise_multiplier:g}"
+        )
+    return steps, most
+
+
+def _limited(asked: Request, release: Release, budget: tuple[int, int], config: Config) -> tuple[int, int]:
+    """A cell's budget with selective.max_accepted and max_trials. Raises: ConfigError where no trials are enough."""
+    (steps, most), chosen = budget, config.selective
+    every = release.smallest_acceptance == 1  # every trial is an accepted update
     if chosen.max_accepted is not None:
         steps = min(steps, chosen.max_accepted)
+        most = steps if every else most
     if chosen.max_trials is not None:  # account C pays for trials: no more of them than the budget allows
-        most = min(chosen.max_trials, most) if by == "C" else chosen.max_trials
+        most = min(chosen.max_trials, most) if every or chosen.budget_by == "C" else chosen.max_trials
     if not most:
         raise ConfigError(
-            f"a trial of {asked.method} may be accepted with probability {release.smallest_acceptance:.1g}, so no "
+            f"a trial of {asked.name} may be accepted with probability {release.smallest_acceptance:.1g}, so no "
             "number of trials is enough: give selective.max_trials"
         )
     return steps, most
@@ -118,10 +133,13 @@ def _draft(asked: Request, config: Config, features: Features, seed: int) -> Run
     inflation = 1.0 if test is None else acceptance(test).inflation
     batch = math.floor(recipe.batch_size / inflation)
     if not 1 <= batch <= asked.n:
+        shrunk, way_out = "", ""
+        if test is not None:
+            shrunk = f" over rho = {inflation:.4g}, the largest ratio of acceptance probabilities,"
+            way_out = ", or give more noise_multiplier or less beta for a smaller rho"
         raise ConfigError(
-            f"selective.recipes.{asked.method}: batch_size={recipe.batch_size} over rho = {inflation:.4g}, the largest "
-            f"ratio of acceptance probabilities, must lie between 1 and the {asked.n} training examples; change "
-            "batch_size, or give more noise_multiplier or less beta for a smaller rho"
+            f"selective.recipes.{asked.name}: batch_size={recipe.batch_size}{shrunk} must lie between 1 and the "
+            f"{asked.n} training examples; change batch_size{way_out}"
         )
     return Run(
         method=asked.method,
@@ -159,9 +177,11 @@ def _run(asked: Request, config: Config, features: Features, seed: int) -> Run:
     draft = _draft(asked, config, features, seed)
     if asked.method == "non_private":
         steps = most = round(asked.recipe.epochs * asked.n / asked.recipe.batch_size)
-    else:
-        steps, most = _budget(asked, draft.release, config)
-    return replace(draft, mechanism=replace(draft.mechanism, steps=steps), max_trials=most)
+        return replace(draft, mechanism=replace(draft.mechanism, steps=steps), max_trials=most)
+    budget = _budget(asked, draft.release, config)
+    steps, most = _limited(asked, draft.release, budget, config)
+    planned = replace(draft.mechanism, steps=steps)
+    return replace(draft, mechanism=planned, max_trials=most, budget_updates=budget[0])
 
 
 def _require_fit(name: str, recipe: Recipe, features: Features) -> None:
@@ -193,6 +213,7 @@ def expand(config: Config, features_of: dict[str, Features]) -> list[Run]:
                 config.selective.learning_rate or (recipe.learning_rate,),
             ):
                 asked = Request(
+                    name=name,
                     method=method,
                     variant="as_published" if name.endswith(PUBLISHED) else "sound" if method in TWO_SIDED else "",
                     recipe=recipe,
@@ -203,4 +224,18 @@ def expand(config: Config, features_of: dict[str, Features]) -> list[Run]:
                     learning_rate=rate,
                 )
                 runs += [_run(asked, config, features, seed) for seed in config.seeds]
-    return list({run.run_id: run for run in runs}.values())
+    return _distinct(runs)
+
+
+def _distinct(runs: Sequence[Run]) -> list[Run]:
+    """Every run once. Raises: ConfigError where caps make the runs of different budgets one."""
+    found: dict[str, Run] = {}
+    for run in runs:
+        other = found.setdefault(run.run_id, run)
+        if other != run:
+            raise ConfigError(
+                f"dp.target_epsilon={other.target_epsilon:g} and {run.target_epsilon:g} plan the same run of "
+                f"{run.name}: {run.mechanism.steps} updates of at most {run.max_trials} trials with equal noise; ask "
+                "for one of them, or lift selective.max_accepted and selective.max_trials"
+            )
+    return list(found.values())

@@ -35,6 +35,8 @@ def status(run: Run, walk: Walk) -> str:
     """How a run ended."""
     if walk.diverged:
         return "diverged"
+    if run.capped:
+        return "capped"
     used_up = walk.accepted >= run.mechanism.steps or run.budget_by == "C"
     return "done" if used_up else "trials_exhausted"
 

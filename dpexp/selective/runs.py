@@ -17,7 +17,7 @@ from dpexp.nets import NETS, Net
 from dpexp.selective.ledger import Release
 
 GENERATION = 1  # raise when a change of the code changes the numbers that the same settings give
-LABELS = ("target_epsilon", "delta", "budget_by")  # what a run was planned for
+LABELS = ("target_epsilon", "delta", "budget_by", "budget_updates")  # what a run was planned for
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,7 +26,8 @@ class Run:
 
     mechanism.steps: planned accepted updates. max_trials: at most so many trials, fixed in advance. scaling: unscaled,
     clipped, scaled or scaled_as_published. test: DPSR-CG's, loss_test: DPSUR's; None where every update is released.
-    The last three are labels: what the run was planned for.
+    The last four are labels: what the run was planned for. budget_updates: accepted updates that its budget allows,
+    None without a budget; mechanism.steps are fewer where selective.max_accepted says so.
     """
 
     method: str
@@ -50,6 +51,7 @@ class Run:
     target_epsilon: float | None
     delta: float
     budget_by: str
+    budget_updates: int | None = None
 
     def __post_init__(self) -> None:
         loss = self.loss_test
@@ -60,6 +62,11 @@ class Run:
     def as_published(self) -> bool:
         """Whether the run follows the published code where that differs from its paper."""
         return self.variant == "as_published"
+
+    @property
+    def capped(self) -> bool:
+        """Whether the run stops before its budget is used up, by plan."""
+        return self.budget_updates is not None and self.mechanism.steps < self.budget_updates
 
     @cached_property
     def run_id(self) -> str:

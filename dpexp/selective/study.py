@@ -210,11 +210,16 @@ def refuse_mixtures(folder: Path, runs: Sequence[Run], stored: Sequence[results.
         cell(record["method"], record["variant"], record["privacy"]["target_epsilon"], record): record
         for record in stored
     }
+    by_id = {record["run_id"]: record for record in stored}
     for run in runs:
-        wanted = results.encode(records.settings(run))
+        wanted = results.encode(records.settings(run) | {"delta": run.delta})
         have = known.get(cell(run.method, run.variant, run.target_epsilon, wanted))
         if have:
-            results.refuse_mixture(folder, run.name, have, wanted)
+            results.refuse_mixture(folder, run.name, have | {"delta": have["privacy"]["delta"]}, wanted)
+        if run.run_id in by_id:  # the same mechanism under another budget, whose accounts and statement would differ
+            have = by_id[run.run_id]
+            wanted = {"target_epsilon": run.target_epsilon, "delta": run.delta}
+            results.refuse_mixture(folder, run.name, have["privacy"], wanted)
 
 
 def train_selective(config: Config, console: Console) -> Path:
