@@ -140,6 +140,13 @@ def test_a_run_that_two_studies_share_fills_the_papers_row_and_stands_in_the_oth
     assert [(row.table, row.variant) for row in shown] == [(3, "sound"), (3, "sound, study selective_rates")]
 
 
+def test_other_studies_stand_in_the_table_of_accounts_alone():
+    own = groups([record(0.86), record(0.5, study="selective_rates", learning_rate=0.3)])
+    _, _, accuracies, costs = tables.shown(beside.rows(REFERENCE, own), own)
+    assert "50.00" not in repr(accuracies.rows)
+    assert [row[1] for row in costs.rows] == ["DPSR-CG, sound", "DPSR-CG, sound (selective_rates)"]
+
+
 def test_findings_tell_the_best_of_several_learning_rates_and_that_it_was_chosen():
     rates = [record(a, study="selective_rates", learning_rate=r) for a, r in ((0.86, 0.1), (0.885, 0.4), (0.85, 0.8))]
     found = found_in(rates)
@@ -284,6 +291,8 @@ def test_the_terminal_shows_accounts_and_findings():
     text = console.export_text()
     assert "138.00" in text
     assert "What was found" in text
+    assert "Fashion-MNIST" in text
+    assert "CIFAR-10" not in text  # which did not run
 
 
 def test_equal_records_in_any_order_give_equal_texts():

@@ -107,7 +107,7 @@ class Group:
 def method_title(method: str, variant: str = "") -> str:
     """A method's name as the paper prints it, with its variant."""
     name = METHODS.get(method, method)
-    return f"{name}, {variant.replace('_', ' ')}" if variant else name
+    return f"{name}, {variant.replace('as_published', 'as published')}" if variant else name
 
 
 def groups(records: Iterable[Record]) -> list[Group]:
@@ -194,11 +194,11 @@ def _place(group: Group) -> tuple[Any, ...]:
 
 
 def label(group: Group, peers: Iterable[Group]) -> str:
-    """A group's variant, and the chosen settings in which it differs from the others of its data set and budget."""
+    """A group's variant, and the chosen settings in which it differs from others of its study, data set and budget."""
     alike = [
         peer
         for peer in peers
-        if (peer.dataset, peer.method, peer.variant) == (group.dataset, group.method, group.variant)
+        if all(getattr(peer, name) == getattr(group, name) for name in ("study", "dataset", "method", "variant"))
         and (peer.target_epsilon == group.target_epsilon or group.method == "non_private")
     ]
     differing = [name for name in CHOSEN if len({repr(peer.settings.get(name)) for peer in alike}) > 1]

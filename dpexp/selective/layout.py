@@ -130,10 +130,13 @@ def _variants(lines: Lines) -> tuple[str, ...]:
 def _lines(rows: Sequence[Row], number: int, methods: Sequence[str], wanted: set[str]) -> Lines:
     """The rows of a table by line, in the order of data sets and methods, a variant below its method.
 
-    A data set that the paper's table lacks shows what another of its tables, or none, has of these methods.
+    A data set that the paper's table lacks shows what another of its tables, or none, has of these methods. Other
+    studies than the paper's stand in the table of accounts alone.
     """
     found: Lines = {}
     for row in sorted(rows, key=lambda row: row.table != number):
+        if row.group is not None and row.group.study != STUDY:
+            continue
         if row.metric == "accuracy" and row.method in methods and row.dataset in wanted:
             variant = "" if row.variant == "sound" else row.variant
             found.setdefault((row.dataset, row.method, variant), {}).setdefault(row.epsilon, row)

@@ -75,10 +75,14 @@ def texts(records: Sequence[Record]) -> dict[str, str]:
 
 
 def terminal(records: Sequence[Record]) -> Lines:
-    """Tables 2 and 3, the accounts and what was found, as something that `rich.console.Console` prints."""
+    """Tables 2 and 3, the accounts and what was found for the data sets that ran, for `rich.console.Console.print`."""
     own, reference = groups(records), selective_tables()
-    _, *parts = shown(beside.rows(reference, own), own)
-    return Lines(sheets.terminal(parts), Markdown(findings.markdown(findings.findings(own, reference))))
+    ran = {group.dataset for group in own}
+    _, *parts = shown([row for row in beside.rows(reference, own) if row.dataset in ran], own)
+    return Lines(
+        sheets.terminal([part for part in parts if part.rows]),
+        Markdown(findings.markdown(findings.findings(own, reference))),
+    )
 
 
 def write(records: Sequence[Record], folder: Path) -> list[Path]:
