@@ -92,6 +92,11 @@ def test_the_command_for_own_features_runs(tmp_path):
 def test_what_the_readme_says_of_paper_s_is_what_its_tables_found():
     found = (ROOT / "outputs/tables/selective_release.md").read_text()
     pairs = {"epsilon of 895": "= 895.", "138\n  on Fashion-MNIST": "= 138.", "0.04 ± 0.13": "+0.04 ± 0.13"}
+    pairs |= {"89.09 ± 0.20 %": "0.2: 89.09 ± 0.20", "0.43 ± 0.10": "−0.43 ± 0.10", "4.27 points": "+4.27 points"}
+    pairs |= {
+        "0.01 to 1.03": "−0.01 points (1 seed) at ε = 3 (paper: +2.60",
+        "1.35 to\n  2.60": "(paper: +1.35 points)",
+    }
     for said, line in pairs.items():
         assert said in README
         assert line in found

@@ -149,10 +149,12 @@ def test_other_studies_stand_in_the_table_of_accounts_alone():
 
 def test_findings_tell_the_best_of_several_learning_rates_and_that_it_was_chosen():
     rates = [record(a, study="selective_rates", learning_rate=r) for a, r in ((0.86, 0.1), (0.885, 0.4), (0.85, 0.8))]
+    rates.append(record(0.89, study="selective_rates", learning_rate=0.4, method="dpsr_cg_no_release"))
     found = found_in(rates)
     assert "accuracy by learning rate (selective_rates): 0.1: 86.00, 0.4: 88.50, 0.8: 85.00." in found
     assert "The best, 0.4: 88.50 % (1 seed), ε ≤ 2.70 by account B" in found
     assert "chosen by test accuracy" in found
+    assert "Selection at learning rate 0.4, its best: \N{MINUS SIGN}0.50 points (1 seed) at ε = 3." in found
     assert "by learning rate" not in found_in(rates[:1])
 
 

@@ -85,22 +85,25 @@ def _by_account(groups: Iterable[Group]) -> list[str]:
 
 
 def _learning_rates(groups: Iterable[Group]) -> list[str]:
-    """Every grid of learning rates that ran beside the paper's setting, and its best."""
+    """Every grid of learning rates that ran beside the paper's setting, its best, and what selection adds there."""
     found: dict[tuple, dict[float, Group]] = {}
     for group in groups:
-        rest = repr({**group.settings, "learning_rate": None})
-        key = group.study, group.method, group.variant, group.target_epsilon, rest
+        key = group.study, group.target_epsilon, group.variant, group.method, group.settings.get("threshold")
         found.setdefault(key, {})[group.settings["learning_rate"]] = group
     said = []
-    for (study, method, variant, epsilon, _), tried in found.items():
-        if len(tried) > 1:
-            best = max(tried, key=lambda rate: tried[rate].mean)
-            listed = ", ".join(f"{rate:g}: {number(tried[rate].mean, tried[rate].std)}" for rate in sorted(tried))
-            said.append(
-                f"{method_title(method, variant)}, stated ε = {epsilon:g}, accuracy by learning rate ({study}): "
-                f"{listed}. The best, {best:g}: {_percent(tried[best])}, {_certificates(tried[best])}; chosen by test "
-                "accuracy, which no ε here covers."
-            )
+    for (study, epsilon, variant, method, _), tried in found.items():
+        if len(tried) < 2:  # no grid
+            continue
+        best = max(tried, key=lambda rate: tried[rate].mean)
+        listed = ", ".join(f"{rate:g}: {number(tried[rate].mean, tried[rate].std)}" for rate in sorted(tried))
+        said.append(
+            f"{method_title(method, variant)}, stated ε = {epsilon:g}, accuracy by learning rate ({study}): "
+            f"{listed}. The best, {best:g}: {_percent(tried[best])}, {_certificates(tried[best])}; chosen by test "
+            "accuracy, which no ε here covers."
+        )
+        without = found.get((study, epsilon, variant, "dpsr_cg_no_release", None), {}).get(best)
+        if method == "dpsr_cg" and (difference := _difference(tried[best], without)):
+            said.append(f"Selection at learning rate {best:g}, its best: {difference} at ε = {epsilon:g}.")
     return said
 
 
