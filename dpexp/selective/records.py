@@ -35,10 +35,9 @@ def status(run: Run, walk: Walk) -> str:
     """How a run ended."""
     if walk.diverged:
         return "diverged"
-    if run.capped:
-        return "capped"
-    used_up = walk.accepted >= run.mechanism.steps or run.budget_by == "C"
-    return "done" if used_up else "trials_exhausted"
+    if walk.accepted < run.mechanism.steps and run.budget_by != "C":
+        return "trials_exhausted"
+    return "capped" if run.capped else "done"
 
 
 def _mechanism(run: Run) -> Record:

@@ -1,7 +1,7 @@
 """A table of texts with what to know beneath it, as Markdown, as LaTeX and in the terminal."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from rich.console import Group as Lines
 from rich.table import Table
@@ -23,6 +23,13 @@ class Sheet:
     caption: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     blocks: frozenset[int] = frozenset()
+
+
+def without(sheet: Sheet, columns: Iterable[str]) -> Sheet:
+    """A sheet without the columns of these headings."""
+    kept = [index for index, name in enumerate(sheet.head) if name not in {*columns}]
+    rows = tuple(tuple(row[index] for index in kept) for row in sheet.rows)
+    return replace(sheet, head=tuple(sheet.head[index] for index in kept), rows=rows)
 
 
 def markdown(sheet: Sheet) -> str:
@@ -63,12 +70,14 @@ def terminal(sheets: Sequence[Sheet]) -> Lines:
 
 
 def _terminal(sheet: Sheet) -> Lines:
-    """One sheet with what to know beneath."""
+    """One sheet with what to know beneath. Where it is too wide, names wrap and numbers stay whole."""
     grid = Table(title=sheet.title, title_justify="left")
     for index, name in enumerate(sheet.head):
-        grid.add_column(name, justify="left" if index < 2 else "right")
+        named = index < 2
+        heading = name if named else name.replace(", ", ",\n").replace("'s ", "'s\n").replace("stated ", "stated\n")
+        grid.add_column(heading, justify="left" if named else "right", no_wrap=not named)
     for index, row in enumerate(sheet.rows):
         if index in sheet.blocks and index:
             grid.add_section()
-        grid.add_row(*map(Text, row))
+        grid.add_row(*(Text(cell.replace("no certificate", "no cert.")) for cell in row))
     return Lines(grid, *map(Text, sheet.caption), *(Text(f"- {note}") for note in sheet.notes), Text())

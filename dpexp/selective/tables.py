@@ -22,6 +22,16 @@ from dpexp.selective.sheets import Sheet
 from dpexp.tables import csv
 
 NAME = "selective_release"
+FILE_ONLY = (
+    "ε, naive",
+    "ε, C by RDP",
+    "ε, odometer",
+    "trials",
+    "accepted",
+    "rate",
+    "runs",
+    "status",
+)  # too wide for a terminal
 TITLE = "Paper S: updates that pass a noisy test, and what they cost"
 
 
@@ -78,7 +88,8 @@ def terminal(records: Sequence[Record]) -> Lines:
     """Tables 2 and 3, the accounts and what was found for the data sets that ran, for `rich.console.Console.print`."""
     own, reference = groups(records), selective_tables()
     ran = {group.dataset for group in own}
-    _, *parts = shown([row for row in beside.rows(reference, own) if row.dataset in ran], own)
+    _, *parts, costs = shown([row for row in beside.rows(reference, own) if row.dataset in ran], own)
+    parts.append(sheets.without(costs, FILE_ONLY))
     return Lines(
         sheets.terminal([part for part in parts if part.rows]),
         Markdown(findings.markdown(findings.findings(own, reference))),
