@@ -9,6 +9,8 @@ from rich.text import Text
 
 from dpexp.tables import escape
 
+LONGEST_NAME = 14  # characters of a method's longest part that should not be cut, in a terminal
+
 
 @dataclass(frozen=True, kw_only=True)
 class Sheet:
@@ -75,9 +77,17 @@ def _terminal(sheet: Sheet) -> Lines:
     for index, name in enumerate(sheet.head):
         named = index < 2
         heading = name if named else name.replace(", ", ",\n").replace("'s ", "'s\n").replace("stated ", "stated\n")
-        grid.add_column(heading, justify="left" if named else "right", no_wrap=not named)
+        grid.add_column(
+            heading, justify="left" if named else "right", no_wrap=not named, min_width=LONGEST_NAME * (index == 1)
+        )
     for index, row in enumerate(sheet.rows):
         if index in sheet.blocks and index:
             grid.add_section()
-        grid.add_row(*(Text(cell.replace("no certificate", "no cert.")) for cell in row))
-    return Lines(grid, *map(Text, sheet.caption), *(Text(f"- {note}") for note in sheet.notes), Text())
+        grid.add_row(*(Text(_short(cell)) for cell in row))
+    beneath = [*sheet.caption, *(f"- {note}" for note in sheet.notes)]
+    return Lines(grid, *(Text(_short(text)) for text in beneath), Text())
+
+
+def _short(text: str) -> str:
+    """A text whose longest table entry is shorter."""
+    return text.replace("no certificate", "none")
