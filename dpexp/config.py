@@ -198,7 +198,7 @@ class Config:
         self.train.check()
         self.selective.check()
         if self.algorithm.name == "selective":
-            self._check_selective()
+            self.selective.check_study(self.study, self.dp.target_epsilon)
         rule = ("a whole number >= 0", lambda v: v >= 0)
         self.seeds = numbers("seeds", self.seeds, int, *rule)
         if not self.seeds:
@@ -216,21 +216,6 @@ class Config:
             raise ConfigError(
                 "dp.clip_percentile and dp.private_clip use the Lipschitz constants of softmax regression, got "
                 f"model.name={self.model.name}; give fixed dp.clip_norm instead"
-            )
-
-    def _check_selective(self) -> None:
-        """What the study of paper S needs of the other sections."""
-        if not self.selective.methods:
-            raise ConfigError("selective.methods must name at least one method, got none")
-        if self.dp.target_epsilon is None:
-            raise ConfigError(
-                "paper S's runs need dp.target_epsilon, got null: their noise multipliers are those of "
-                "selective.recipes.<method>.noise_multiplier"
-            )
-        if self.selective.learning_rate and self.study == "selective":
-            raise ConfigError(
-                "selective.learning_rate tries several settings, and the study `selective` shows one of each method: "
-                "give this study a name of its own, for example name=selective_rates"
             )
 
     @property

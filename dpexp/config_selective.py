@@ -148,3 +148,18 @@ class SelectiveConfig:
                 number(f"selective.{name}", getattr(self, name), int, *COUNT)
         number("selective.evaluations", self.evaluations, int, *COUNT)
         number("selective.quality_rows", self.quality_rows, int, "a whole number >= 0", lambda v: v >= 0)
+
+    def check_study(self, study: str, target_epsilon: object) -> None:
+        """What a study of paper S needs beyond values that are right by themselves. Raises: ConfigError."""
+        if not self.methods:
+            raise ConfigError("selective.methods must name at least one method, got none")
+        if target_epsilon is None:
+            raise ConfigError(
+                "paper S's runs need dp.target_epsilon, got null: their noise multipliers are those of "
+                "selective.recipes.<method>.noise_multiplier"
+            )
+        if self.learning_rate and study == "selective":
+            raise ConfigError(
+                "selective.learning_rate tries several settings, and the study `selective` shows one of each method: "
+                "give this study a name of its own, for example name=selective_rates"
+            )

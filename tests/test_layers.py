@@ -7,7 +7,7 @@ import pytest
 
 PACKAGE = Path(__file__).resolve().parent.parent / "dpexp"
 LAYERS = [
-    {"config_sources", "config_checks", "cache", "mechanism", "reference"},
+    {"config_sources", "config_checks", "cache", "console", "mechanism", "reference"},
     {"config_model", "config_privacy", "config_selective"},
     {"config", "style"},
     {"accountants", "noise_search"},
