@@ -91,13 +91,21 @@ def test_the_command_for_own_features_runs(tmp_path):
 
 def test_what_the_readme_says_of_paper_s_is_what_its_tables_found():
     found = (ROOT / "outputs/tables/selective_release.md").read_text()
-    pairs = {"epsilon of 895": "= 895.", "138\n  on Fashion-MNIST": "= 138.", "0.04 ± 0.13": "+0.04 ± 0.13"}
-    pairs |= {"89.09 ± 0.20 %": "0.2: 89.09 ± 0.20", "0.43 ± 0.10": "−0.43 ± 0.10", "4.27 points": "+4.27 points"}
-    pairs |= {
-        "0.01 to 1.03": "−0.01 points (1 seed) at ε = 3 (paper: +2.60",
-        "1.35 to\n  2.60": "(paper: +1.35 points)",
-        "86.81, 88.71 and 89.10 % at 1, 2 and 3": "stopped by account B at ε = 3: 89.10 %",
+    pairs = {
+        "epsilon of 895": ["= 895."],
+        "138\n  on Fashion-MNIST": ["= 138."],
+        "0.04 ± 0.13": ["+0.04 ± 0.13"],
+        "89.09 ± 0.20 %": ["0.2: 89.09 ± 0.20"],
+        "0.43 ± 0.10": ["−0.43 ± 0.10"],
+        "0.28 at worst and 0.45 at best": ["probability 0.28 and the best with 0.45"],
+        "4.27 points": ["+4.27 points (1 seed) at ε = 3"],
+        "0.01 to 1.03": ["−0.01 points (1 seed) at ε = 3", "−1.03 points (1 seed) at ε = 1"],
+        "1.35 to\n  2.60": ["(paper: +1.35 points)", "(paper: +2.60 points)"],
+        "86.81, 88.71 and 89.10 % at 1, 2 and 3": [
+            f"stopped by account B at ε = {epsilon}: {accuracy} %"
+            for epsilon, accuracy in ((1, "86.81"), (2, "88.71"), (3, "89.10"))
+        ],
     }
-    for said, line in pairs.items():
+    for said, lines in pairs.items():
         assert said in README
-        assert line in found
+        assert [line for line in lines if line not in found] == []

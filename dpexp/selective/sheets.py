@@ -78,7 +78,10 @@ def _terminal(sheet: Sheet) -> Lines:
         named = index < 2
         heading = name if named else name.replace(", ", ",\n").replace("'s ", "'s\n").replace("stated ", "stated\n")
         grid.add_column(
-            heading, justify="left" if named else "right", no_wrap=not named, min_width=LONGEST_NAME * (index == 1)
+            heading,
+            justify="left" if named else "right",
+            no_wrap=not named,
+            min_width=LONGEST_NAME if index == 1 else None,
         )
     for index, row in enumerate(sheet.rows):
         if index in sheet.blocks and index:
@@ -89,5 +92,5 @@ def _terminal(sheet: Sheet) -> Lines:
 
 
 def _short(text: str) -> str:
-    """A text whose longest table entry is shorter."""
+    """The same with a shorter word for what would be the widest entry of a column of numbers."""
     return text.replace("no certificate", "none")

@@ -1,7 +1,8 @@
 """Tables 1 to 3 of paper S beside ours, and what every run really costs: `python -m dpexp.selective.tables`.
 
 All stored studies named `selective` or `selective_*` are read; those of beta, of which Figures 3 and 4 are drawn, have
-no row here. Only `selective`, stopped by the paper's formula, fills the paper's rows; what else ran stands below them.
+no row here. Only `selective`, stopped by the paper's formula, fills the paper's rows; other studies stand in the table
+of accounts.
 """
 
 from collections.abc import Sequence
